@@ -22,6 +22,7 @@ pub mod strangers;
 pub mod sync;
 pub mod value_ring;
 pub mod varint;
+pub mod versions;
 pub mod wait;
 mod watermark;
 pub mod words;

@@ -94,7 +94,7 @@ mod roster;
 
 use std::collections::BTreeSet;
 
-use freshet_base::{Lsn, NodeId, Safety, Term};
+use freshet_base::{Lsn, NodeId, Safety, Term, versions::Level};
 use serde::{Deserialize, Serialize};
 
 pub use self::roster::{Fingerprint, KEYS, Known, Noted, REMOVED, Roster};
@@ -414,7 +414,7 @@ pub enum Succession {
 impl Succession {
     /// A cluster that begins.
     pub fn begin() -> Self {
-        Self::New { number: 1, roster: Box::default() }
+        Self::New { number: 1, roster: Box::new(Roster { format: Level::NEWEST, ..Roster::default() }) }
     }
 
     /// The level of the cluster; `begins` where none is on record.

@@ -16,7 +16,10 @@
 //!     40         the immediate value, then the payload
 //! ```
 
-use freshet_base::Term;
+use freshet_base::{
+    Term,
+    versions::{OtherVersion, Versions},
+};
 
 /// The length of a frame's header, in bytes.
 pub const HEADER: usize = 40;
@@ -25,6 +28,7 @@ pub const MAX_IMMEDIATE: usize = 1 << 20;
 
 const MAGIC: [u8; 4] = *b"FRSH";
 const FORMAT: u8 = 1;
+const READS: Versions = Versions::only(FORMAT as u32);
 
 /// A frame's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,11 +59,8 @@ pub enum HeaderError {
         found: [u8; 4],
     },
     /// Another version of the frame.
-    #[error("the other side uses frame format {found}, this one knows format {FORMAT}: run the same version on both")]
-    Format {
-        /// Its format.
-        found: u8,
-    },
+    #[error("the other side uses frame {0}")]
+    Format(OtherVersion),
     /// Damaged on the way.
     #[error("a frame's header was damaged in transit: its checksum is {found:08x} instead of {expected:08x}")]
     Damaged {
@@ -103,9 +104,7 @@ impl Header {
         if bytes[0..4] != MAGIC {
             return Err(HeaderError::Magic { found: [bytes[0], bytes[1], bytes[2], bytes[3]] });
         }
-        if bytes[4] != FORMAT {
-            return Err(HeaderError::Format { found: bytes[4] });
-        }
+        READS.check(bytes[4].into()).map_err(HeaderError::Format)?;
         let (found, expected) = (word(36), crc32c::crc32c(&bytes[..36]));
         if found != expected {
             return Err(HeaderError::Damaged { found, expected });

@@ -155,6 +155,16 @@ pub struct Connection {
     receiver: Receiver,
     /// Between two processes of one machine and one user: descriptors are passed there.
     passage: Option<UnixStream>,
+    spoken: Option<Spoken>,
+}
+
+/// In which version of their protocol the two sides speak, once they have agreed on one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spoken {
+    /// The highest that both speak.
+    pub version: u16,
+    /// The highest that the other side speaks.
+    pub newest: u16,
 }
 
 /// A connection of TCP that is given away for another protocol.
@@ -257,7 +267,7 @@ impl Connection {
             head: Vec::with_capacity(256),
             counters: Arc::clone(&counters),
         };
-        Self { sender, receiver: Receiver::new(stream, peer, counters), passage: None }
+        Self { sender, receiver: Receiver::new(stream, peer, counters), passage: None, spoken: None }
     }
 
     /// Replaces the stream, before anything was sent on it, by one with TLS.
@@ -265,11 +275,11 @@ impl Connection {
     /// # Errors
     /// What `secure` says.
     pub fn secured(self, secure: impl FnOnce(Stream) -> io::Result<Stream>) -> io::Result<Self> {
-        let Self { sender, receiver, passage } = self;
+        let Self { sender, receiver, passage, spoken } = self;
         let peer = sender.peer;
         drop(sender);
         let (stream, _) = receiver.into_parts();
-        Ok(Self { passage, ..Self::new(secure(stream)?, peer) })
+        Ok(Self { passage, spoken, ..Self::new(secure(stream)?, peer) })
     }
 
     /// Has descriptors passed on `passage`.
@@ -279,15 +289,25 @@ impl Connection {
 
     /// Leaves TLS, if both sides have agreed on that.
     pub fn bare(self) -> Self {
-        let Self { sender, receiver, passage } = self;
+        let Self { sender, receiver, passage, spoken } = self;
         let peer = sender.peer;
         drop(sender);
         let (stream, mut ahead) = receiver.into_parts();
         let (stream, sealed) = stream.bare();
         ahead.extend(sealed);
-        let mut connection = Self { passage, ..Self::new(stream, peer) };
+        let mut connection = Self { passage, spoken, ..Self::new(stream, peer) };
         connection.receiver.ahead_of(ahead);
         connection
+    }
+
+    /// The two sides have agreed on that.
+    pub fn speaks(&mut self, spoken: Spoken) {
+        self.spoken = Some(spoken);
+    }
+
+    /// What they have agreed on.
+    pub fn spoken(&self) -> Option<Spoken> {
+        self.spoken
     }
 
     /// The stream.

@@ -16,7 +16,7 @@ use crate::{
     prints::Prints,
     promote,
     promote::PromoteOptions,
-    rehearse, restart, serve, shell, status, stop, switch_over, verify,
+    rehearse, restart, serve, shell, status, stop, switch_over, upgrade, verify,
     witness::{self, WitnessOptions},
 };
 
@@ -25,7 +25,7 @@ use crate::{
 ///
 /// `freshet demo` shows it on this machine in less than a minute.
 #[derive(Debug, Parser)]
-#[command(name = "freshet", version, max_term_width = 100)]
+#[command(name = "freshet", version = freshet_base::versions::RELEASE, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -130,6 +130,14 @@ pub(crate) enum Command {
     /// operators and monitors are void: `freshet enrol` makes new ones. A node whose own key has
     /// leaked is to be removed instead, which does this too.
     Rotate(members::RotateOptions),
+    /// Show the cluster's format level, or finish an upgrade.
+    ///
+    /// Nodes of one release and the next work together. Until all are upgraded, nothing is written
+    /// that the earlier release does not read, so each of them may go back. With --finish the
+    /// primary raises the cluster's format level: from then on the new release is used in full, and
+    /// nodes of the earlier one are refused. It is refused with the names of those that cannot
+    /// follow.
+    Upgrade(upgrade::UpgradeOptions),
     /// Have no node of a cluster take over by itself for a while, or end that.
     ///
     /// For work on machines or networks, under failover = "automatic": what would make a standby
@@ -472,6 +480,7 @@ impl Cli {
             Command::Remove(options) => members::remove(&options),
             Command::Level(options) => level::run(&options),
             Command::Rotate(options) => members::rotate(&options),
+            Command::Upgrade(options) => upgrade::run(&options),
             Command::Restart(options) => restart::run(&options),
             Command::Init(options) => init::run(&options),
             Command::Stop(options) => stop::run(&options),

@@ -17,14 +17,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Consent, Lsn, NodeId, Safety, lock};
+use freshet_base::{Consent, Lsn, NodeId, Safety, lock, versions::Level};
 use freshet_engine::{Mix, StateAnswer, StateAsk};
 use freshet_fabric::{local, stream::Stream};
 use freshet_membership::{Credentials, Files, Grant};
 use thiserror::Error;
 
 use crate::{
-    protocol::{self, Answer, Ask, Frames, Request, Response, VERSION, Watermarks},
+    protocol::{self, Answer, Ask, Frames, READS, Request, Response, VERSION, Watermarks},
     wrong_port::{Port, mistake},
 };
 
@@ -181,7 +181,10 @@ impl Client {
                 Ok(stream) => {
                     let client = Self::over(address, stream).map_err(|cause| unreachable(cause.to_string()))?;
                     return match client.ask(Ask::Hello { version: VERSION }, patience)? {
-                        Answer::Hello { .. } => Ok(client),
+                        Answer::Hello { version } => match READS.check(version) {
+                            Ok(()) => Ok(client),
+                            Err(cause) => Err(unreachable(format!("its protocol has {cause}"))),
+                        },
                         other => Err(client.unexpected(&other)),
                     };
                 }
@@ -378,6 +381,15 @@ impl Client {
     pub fn rotate(&self, patience: Duration) -> Result<u64, ClientError> {
         match self.ask(Ask::Rotate, patience)? {
             Answer::Rotated { generation } => Ok(generation),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Has the primary raise its cluster's format level; returns the level before, and the level
+    /// now.
+    pub fn finish_upgrade(&self, patience: Duration) -> Result<(Level, Level), ClientError> {
+        match self.ask(Ask::FinishUpgrade, patience)? {
+            Answer::UpgradeFinished { before, level } => Ok((Level(before), Level(level))),
             other => Err(self.unexpected(&other)),
         }
     }

@@ -61,6 +61,7 @@ mod stop;
 mod switch_over;
 pub mod throwaway;
 pub mod units;
+mod upgrade;
 mod verdict;
 pub mod verify;
 pub mod witness;

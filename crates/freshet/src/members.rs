@@ -14,6 +14,7 @@ use crate::{
     prints::Prints,
     status::{Health, failover::pending, number, text, time},
     units::{self, lasting},
+    upgrade,
     verdict::Verdict,
 };
 
@@ -242,6 +243,7 @@ fn table(members: &Value) -> String {
         let pending = pending(&members["level_pending"]).map(not_yet).unwrap_or_default();
         let waits = waits(members);
         lines.push(format!("term {term}, as its primary {by} knows it; safety {safety}{pending}: {standing}{waits}"));
+        lines.extend(upgrade::level(&members["format"]).map(|level| format!("format level {level}")));
         let apart = |pair| format!("{pair}: if the primary is lost, too few nodes may find each other");
         lines.extend(unreached(members).into_iter().map(apart));
     } else {

@@ -110,7 +110,7 @@ pub(crate) fn run(flags: &Flags, while_stdin: bool, beside: Beside) -> Result<Ex
     // What is not there has its default: `freshet config show` has all.
     let keys = serde_json::to_string(&settings.changed())?;
     tracing::info!(
-        version = env!("CARGO_PKG_VERSION"),
+        version = freshet_base::versions::RELEASE,
         pid = std::process::id(),
         file,
         keys,
@@ -453,7 +453,7 @@ impl Progress {
         let rate = done as f64 / (now - self.begun.unwrap_or(now)).as_secs_f64().max(1e-3);
         self.now = Starting {
             role: "starting",
-            version: env!("CARGO_PKG_VERSION"),
+            version: freshet_base::versions::RELEASE,
             pid: std::process::id(),
             phase,
             per_second: rate as u64,

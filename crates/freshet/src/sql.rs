@@ -161,7 +161,7 @@ pub(crate) fn start(
         first_role: settings.user.clone(),
         bounds: settings.bounds(node.memory().limit.unwrap_or(0)),
         memory,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: freshet_base::versions::RELEASE.to_owned(),
     };
     let sessions = SqlServer::new(setup).map_err(|error| Failure::new(error.to_string()))?;
     sessions.set_access(files.access);

@@ -52,7 +52,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use freshet_base::{ClusterId, Lsn, NodeId, Regularly, Term, private};
+use freshet_base::{
+    ClusterId, Lsn, NodeId, Regularly, Term, private,
+    versions::{RELEASE, Versions},
+};
 
 pub use error::ControlError;
 
@@ -72,7 +75,10 @@ const LOCK: &str = "lock";
 /// A control file that is being written.
 const UNFINISHED: &str = "control.new";
 const HEAD: &str = "freshet control ";
-const FORMAT: u32 = 6;
+/// Those before 6 have an in-sync set in other words: only a restore reads them.
+const READS: Versions = Versions::new(2, 6);
+/// A node starts from this one on.
+const STARTS: u32 = 6;
 
 /// Where a node keeps its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +132,8 @@ pub struct Control {
     pub joins: bool,
     /// It is a witness: it has no log, and never will.
     pub witness: bool,
+    /// The format in which it was read. It is written as the format level says.
+    pub format: u32,
 }
 
 impl Control {
@@ -150,11 +158,13 @@ impl Control {
             writes: 0,
             joins: false,
             witness: false,
+            format: READS.writes(),
         }
     }
 
     fn encode(&self) -> String {
-        let mut text = format!("{HEAD}{FORMAT}\ncluster {}\nnode {}\n", self.cluster, self.node);
+        let format = READS.writes();
+        let mut text = format!("{HEAD}{format}\ncluster {}\nnode {}\n", self.cluster, self.node);
         text.push_str(&format!("segment-size {}\nstreams {}\n", self.segment_size, self.streams));
         let holder = self.latest_term.1.map_or_else(|| "-".to_owned(), |node| node.to_string());
         text.push_str(&format!("heard {} {holder}\n", self.latest_term.0));
@@ -190,6 +200,9 @@ impl Control {
         if self.witness {
             text.push_str("witness\n");
         }
+        if READS.is_next(format) {
+            text.push_str(&format!("release {RELEASE}\n"));
+        }
         seal(text)
     }
 
@@ -197,9 +210,8 @@ impl Control {
         let damaged = |what: &str| ControlError::Damaged { file: file.to_owned(), what: what.to_owned() };
         let first = text.lines().next().unwrap_or_default();
         let format = first.strip_prefix(HEAD).ok_or_else(|| damaged("it does not begin as a control file does"))?;
-        if format != FORMAT.to_string() {
-            return Err(ControlError::Format { file: file.to_owned(), found: format.to_owned() });
-        }
+        let format: u32 = format.parse().map_err(|_| damaged("its format is none"))?;
+        READS.check(format).map_err(|cause| ControlError::Format { file: file.to_owned(), cause })?;
         let mut lines = sealed::open(text).map_err(damaged)?.lines().skip(1);
         let mut field = |name: &str| {
             let line = lines.next().and_then(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -223,7 +235,7 @@ impl Control {
         };
         let latest_term = (Term(latest.0.parse().map_err(|_| bad("latest term"))?), holder);
         let (cluster, node) = (ClusterId(cluster), NodeId(node));
-        let mut control = Self { latest_term, ..Self::new(cluster, node, segment_size, streams) };
+        let mut control = Self { latest_term, format, ..Self::new(cluster, node, segment_size, streams) };
         for line in lines {
             control.take(line).map_err(bad)?;
         }
@@ -236,6 +248,7 @@ impl Control {
         match name {
             "joins" => self.joins = true,
             "witness" => self.witness = true,
+            "release" if READS.is_next(self.format) => {}
             "log" => {
                 self.log = Some(match value {
                     "here" => LogPlace::Here,
@@ -244,7 +257,8 @@ impl Control {
                 });
             }
             "in-sync" => self.in_sync = Some(from_hex(value).ok_or("in-sync set")?),
-            "led" => self.led = Some(Term(value.parse().map_err(|_| "own latest term")?)),
+            // The same in format 2 at first.
+            "led" | "reigned" => self.led = Some(Term(value.parse().map_err(|_| "own latest term")?)),
             "journal" => self.journal = Some(value.parse().map_err(|_| "newest file of the journal")?),
             "life" => self.life = Some(life_of(value).ok_or("number of the kept memory")?),
             "incarnation" => {
@@ -261,7 +275,7 @@ impl Control {
             "lease" => self.lease_ms = value.parse().map_err(|_| "longest lease")?,
             "writes" => self.writes = value.parse().map_err(|_| "count of its writes")?,
             "term" => {
-                let term = term_entry(value).ok_or("term history")?;
+                let term = term_entry(value, self.format).ok_or("term history")?;
                 if self.terms.last().is_some_and(|last| last.0 >= term.0 || last.1 > term.1) {
                     return Err("term history");
                 }
@@ -341,7 +355,11 @@ impl LogDirectory {
         if path.join(CONTROL).try_exists().is_ok_and(|exists| exists) {
             private::check(path)?;
         }
-        Self::open_source(path)
+        let opened = Self::open_source(path)?;
+        match opened.control().format {
+            found @ ..STARTS => Err(ControlError::Earlier { directory: path.to_owned(), found }),
+            _ => Ok(opened),
+        }
     }
 
     /// Opens a log directory from which something is copied, however it is kept: a backup may come
@@ -748,6 +766,26 @@ mod tests {
                 error => panic!("{error}"),
             }
         }
+    }
+
+    /// As of 24 November 2026, from which format 2 differs without another number.
+    #[test]
+    fn the_first_control_files_are_read_for_a_restore() {
+        let text = "freshet control 2\ncluster 000102030405060708090a0b0c0d0e0f\nnode 0011223344556677\nsegment-size \
+                    67108864\nstreams 1\nheard 1 0011223344556677\nterm 1 0 0011223344556677\nin-sync 0101\nreigned \
+                    1\nlog here\n";
+        let control = Control::decode(&seal(text.to_owned()), Path::new("control")).unwrap();
+        assert_eq!((control.terms[0].3, control.led, control.format), (0, Some(Term(1)), 2));
+        let later = Control::decode(&seal(text.replacen("control 2", "control 6", 1)), Path::new("control"));
+        assert!(matches!(later, Err(ControlError::Damaged { .. })), "a later one has the number: {later:?}");
+        // A node does not start there: it could not read the in-sync set.
+        let directory = tempfile::tempdir().unwrap();
+        private::keep_directory(directory.path()).unwrap();
+        let file = directory.path().join(CONTROL);
+        private::replace(&file, &directory.path().join(UNFINISHED), seal(text.to_owned()).as_bytes()).unwrap();
+        let error = LogDirectory::open(directory.path()).unwrap_err();
+        assert!(matches!(error, ControlError::Earlier { found: 2, .. }), "{error}");
+        assert!(LogDirectory::open_source(directory.path()).is_ok());
     }
 
     #[test]

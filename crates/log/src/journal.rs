@@ -58,7 +58,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use freshet_base::Lsn;
+use freshet_base::{Lsn, versions::Versions};
 
 pub use crate::segments::Room;
 use crate::{
@@ -67,7 +67,9 @@ use crate::{
     segments::{Need, StoreError},
 };
 
-const MAGIC: &[u8; 8] = b"FRJOUR02";
+/// What a file begins with; two digits follow, the version.
+const MAGIC: &[u8; 6] = b"FRJOUR";
+const READS: Versions = Versions::new(2, 2);
 const FILE_HEADER: usize = 48;
 const ENTRY_HEADER: usize = 48;
 /// Room for notes behind the last batch of a file, in bytes.
@@ -442,7 +444,8 @@ fn number_of(name: &str) -> Option<u64> {
 
 fn file_header(number: u64, size: u64, before: u64, first: u64, life: u32) -> [u8; FILE_HEADER] {
     let mut header = [0; FILE_HEADER];
-    header[..8].copy_from_slice(MAGIC);
+    header[..6].copy_from_slice(MAGIC);
+    header[6..8].copy_from_slice(format!("{:02}", READS.writes()).as_bytes());
     for (place, word) in [(8, number), (16, size), (24, before), (32, first)] {
         header[place..place + 8].copy_from_slice(&word.to_le_bytes());
     }
@@ -540,15 +543,19 @@ fn header(medium: &dyn Medium, number: u64, life: u32) -> Result<Vec<u8>, StoreE
     let file = medium.open(&name).map_err(failed)?;
     let mut bytes = vec![0; file.size().map_err(failed)? as usize];
     file.read(0, &mut bytes).map_err(failed)?;
-    let holds = |header: &&[u8; FILE_HEADER]| {
-        header[..8] == *MAGIC && word(header, 8) == number && crc32c::crc32c(&header[..44]) == half(header, 44)
+    let holds =
+        |header: &&[u8; FILE_HEADER]| word(header, 8) == number && crc32c::crc32c(&header[..44]) == half(header, 44);
+    let digits = bytes.get(6..8).filter(|_| bytes.starts_with(MAGIC)).and_then(|digits| str::from_utf8(digits).ok());
+    let version = digits.and_then(|digits| digits.parse().ok());
+    let other = match version.map(|version| READS.check(version)) {
+        None => Some(format!("it does not begin with {} and a version", MAGIC.escape_ascii())),
+        Some(checked) => checked.err().map(|cause| format!("it has {cause}")),
     };
-    let Some(header) = bytes.first_chunk::<FILE_HEADER>().filter(holds) else {
-        let what = match bytes.starts_with(MAGIC) {
-            true => "its header is not what this version wrote there".to_owned(),
-            false => format!("it does not begin with {}: start the version that wrote it", MAGIC.escape_ascii()),
-        };
+    if let Some(what) = other {
         return Err(damage(medium, number, 0, what));
+    }
+    let Some(header) = bytes.first_chunk::<FILE_HEADER>().filter(holds) else {
+        return Err(damage(medium, number, 0, "its header is not what was written there".to_owned()));
     };
     if word(header, 16) != bytes.len() as u64 {
         let what = format!("the file was made with {} bytes and has {}", word(header, 16), bytes.len());

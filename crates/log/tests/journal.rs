@@ -352,10 +352,10 @@ fn is_noticed(whole: &Whole, harm: impl Fn(&mut BTreeMap<String, File>), context
 fn a_journal_of_another_format_is_refused() {
     let whole = damageable(0);
     let (disk, newest) = (whole.disk.copy(), whole.newest());
-    disk.0.files.lock().unwrap().values_mut().for_each(|file| file.read[..8].copy_from_slice(b"FRJOUR03"));
+    disk.0.files.lock().unwrap().values_mut().for_each(|file| file.read[..8].copy_from_slice(b"FRJOUR09"));
     let error = open(&disk, &newest, whole.log).unwrap_err();
     assert!(matches!(error, StoreError::Journal { offset: 0, .. }), "{error}");
-    assert!(error.to_string().contains("FRJOUR02: start the version that wrote it"), "{error}");
+    assert!(error.to_string().contains("of a later release"), "{error}");
 }
 
 #[test]

@@ -230,6 +230,6 @@ fn a_control_file_of_another_format_is_refused() {
     assert!(first.starts_with("freshet control "), "{first}");
     fs::write(path.join("control"), format!("freshet control 4000\n{rest}")).unwrap();
     let error = LogDirectory::open(&path).unwrap_err();
-    assert!(matches!(&error, ControlError::Format { found, .. } if found == "4000"), "{error}");
-    assert!(error.to_string().contains("start the version that wrote it"), "{error}");
+    assert!(matches!(&error, ControlError::Format { cause, .. } if cause.found == 4000), "{error}");
+    assert!(error.to_string().contains("of a later release"), "{error}");
 }

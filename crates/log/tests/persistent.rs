@@ -5,7 +5,7 @@ mod stores;
 
 use std::{path::Path, time::Duration};
 
-use freshet_base::{Fid, Lsn, NodeId, Rid, Term};
+use freshet_base::{Fid, Lsn, NodeId, Rid, Term, versions::OtherVersion};
 use freshet_log::{
     Block, BlockBuilder, BlockKind, ForceFence, GroupCommitKind, Log, LogConfig, Persistence, RecordKind, Writer,
     persist::{BufferError, Medium, Method, PersistenceConfig, recover_buffer},
@@ -154,7 +154,7 @@ fn a_buffer_that_is_not_this_logs_is_refused() {
     newer[8] ^= 1;
     std::fs::write(&path, &newer).unwrap();
     let error = recover_buffer(&path, NodeId(7), &store, &found, &[], false).unwrap_err();
-    assert!(matches!(error, BufferError::Format { found: 3, .. }), "{error}");
+    assert!(matches!(error, BufferError::Format { cause: OtherVersion { found: 3, .. }, .. }), "{error}");
     for (at, what) in [(20, "header"), (36, "header"), (44, "header")] {
         let mut bad = good.clone();
         bad[at] ^= 1;

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{ClusterId, Fid, Lsn, Rid, Term};
+use freshet_base::{ClusterId, Fid, Lsn, Rid, Term, versions::OtherVersion};
 use freshet_log::{
     BlockBuilder, BlockKind, Log, LogConfig, LogStore, RecordKind, SegmentStore, StoreConfig, StoreError, TailError,
     find_tail,
@@ -103,7 +103,10 @@ fn each_broken_directory_has_its_message() {
     ));
     assert!(matches!(with(&|d| damage(&segment(d, SIZE), 3, 0)), StoreError::Header { .. }));
     assert!(matches!(with(&|d| damage(&segment(d, SIZE), 20, 99)), StoreError::Header { .. }));
-    assert!(matches!(with(&|d| damage(&segment(d, SIZE), 8, 9)), StoreError::Format { found: 9, .. }));
+    assert!(matches!(
+        with(&|d| damage(&segment(d, SIZE), 8, 9)),
+        StoreError::Format { cause: OtherVersion { found: 9, .. }, .. }
+    ));
     assert!(matches!(
         with(&|d| fs::OpenOptions::new().write(true).open(segment(d, 0)).unwrap().set_len(100).unwrap()),
         StoreError::Length { found: 100, .. }

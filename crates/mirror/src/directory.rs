@@ -1,6 +1,6 @@
 //! The directory, and what lies before it: see the head of the crate.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use freshet_base::{ClusterId, Fid, Lsn, NodeId, Rid, Term};
 use freshet_fabric::Place;
@@ -25,9 +25,10 @@ pub(crate) const ENTRY: usize = 64;
 pub(crate) const COPIES: [u64; 2] = [0, 512];
 
 const MAGIC: &[u8; 8] = b"FRESHMIR";
+/// What is written.
 const FORMAT: u32 = 4;
-/// The one before, in which the undo ring has one region.
-const BEFORE: u32 = 3;
+/// In 3 the undo ring has one region.
+const READS: RangeInclusive<u32> = 3..=FORMAT;
 const TABLE: u32 = 1;
 const OVERFLOW: u32 = 2;
 const FREE: u32 = 3;
@@ -73,7 +74,7 @@ impl Superblock {
 
     /// What the bytes say, if they are a superblock.
     pub(crate) fn decode(bytes: &[u8; ENTRY]) -> Option<Self> {
-        if bytes[..8] != *MAGIC || ![FORMAT, BEFORE].contains(&half(bytes, 8)) || !is_sealed(bytes, 0) {
+        if bytes[..8] != *MAGIC || !READS.contains(&half(bytes, 8)) || !is_sealed(bytes, 0) {
             return None;
         }
         Some(Self {

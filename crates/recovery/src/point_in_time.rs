@@ -16,7 +16,9 @@ use std::{ops::ControlFlow, path::PathBuf};
 
 use freshet_base::{ClusterId, Fid, Lsn, NodeId, Term};
 use freshet_log::{
-    AcceptError, Control, ControlError, Log, LogDirectory, LogFailure, LogOpenError, StoreError, control::read_control,
+    AcceptError, Control, ControlError, Log, LogDirectory, LogFailure, LogOpenError, StoreError,
+    block::{BLOCK_HEADER, skip_header},
+    control::read_control,
 };
 use thiserror::Error;
 
@@ -192,7 +194,8 @@ impl PointInTime {
         let terms: Vec<_> = history.iter().copied().filter(|(_, begin, ..)| *begin < end).collect();
         let (cluster, node) = self.names;
         let latest_term = (terms.last().map_or(Term(0), |last| last.0), None);
-        let control = Control { terms, latest_term, ..Control::new(cluster, node, theirs.segment_size, 1) };
+        let mut control = Control::new(cluster, node, theirs.segment_size, 1);
+        (control.terms, control.latest_term) = (terms, latest_term);
         let directory = LogDirectory::create(&self.directory, control)?;
         self.copy_log(&directory, source.as_ref(), start, &goal)?;
         let incarnation = directory.control().incarnation;
@@ -280,7 +283,17 @@ impl PointInTime {
         if let Some(source) = source.filter(|_| goal.end > start) {
             let mut outcome = Ok(());
             source.walk(start, goal.end, |block| {
-                piece.extend_from_slice(block.bytes());
+                match block.members() {
+                    None => piece.extend_from_slice(block.bytes()),
+                    // On whom commits of the old cluster count is nothing to the new one; and
+                    // earlier releases wrote it in other words.
+                    Some(_) => {
+                        let header = block.header();
+                        let length = block.bytes().len();
+                        piece.extend_from_slice(&skip_header(block.lsn(), length as u64, header.term, header.stream));
+                        piece.resize(piece.len() + length - BLOCK_HEADER, 0);
+                    }
+                }
                 if piece.len() >= PIECE {
                     outcome = append(&mut piece);
                 }

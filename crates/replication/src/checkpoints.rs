@@ -100,7 +100,7 @@ pub fn serve(
                 Ok(opened) => return opened,
                 Err(mpsc::RecvTimeoutError::Timeout) => {
                     // If it has gone, that shows when there is something to send.
-                    let working = wire::encode_first(&Reply::Working);
+                    let working = wire::encode_first(&connection, &Reply::Working);
                     let _ = connection.sender().send(Kind::Reply as u8, Term(0), &working);
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => return Err("a bug: see this node's output".to_owned()),
@@ -117,7 +117,8 @@ pub fn serve(
 fn send(mut connection: Connection, open: OpenCheckpoint, state: &TermState) {
     let term = Term(0);
     let reply = Reply::Checkpoint { known: KnownLog::of(state, open.end), files: open.files.len() as u32 };
-    if connection.sender().send(Kind::Reply as u8, term, &wire::encode_first(&reply)).is_err() {
+    let reply = wire::encode_first(&connection, &reply);
+    if connection.sender().send(Kind::Reply as u8, term, &reply).is_err() {
         return;
     }
     let manifest: &[u8] = &open.manifest;

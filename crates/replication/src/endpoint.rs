@@ -36,7 +36,7 @@ use self::connect::{at_hand, near, secured};
 pub use self::{connect::connect, error::CallError};
 use crate::{
     rights::{Caller, may},
-    wire::{self, Hello, Join, Kind, Purpose, Refusal, Reply},
+    wire::{self, DecodeError, Hello, Join, Kind, PROTOCOL, Purpose, Refusal, Reply},
 };
 
 /// The purpose of the socket for processes of this user.
@@ -293,8 +293,9 @@ impl Drop for Admission<'_> {
     }
 }
 
-/// Reads the greeting, by `deadline`; without a valid one the connection ends.
-fn greeting(mut connection: Connection, deadline: Instant) -> Option<(Hello, Connection)> {
+/// Reads the greeting, by `deadline`; without a valid one the connection ends. One in a version that
+/// this node does not speak may come `again` in another.
+fn greeting(mut connection: Connection, deadline: Instant, again: bool) -> Option<(Hello, Connection)> {
     connection.set_patience(Some(PATIENCE)).ok()?;
     connection.receiver().set_deadline(Some(deadline)).ok()?;
     let header = connection.receiver().receive().ok()?;
@@ -303,12 +304,26 @@ fn greeting(mut connection: Connection, deadline: Instant) -> Option<(Hello, Con
     }
     connection.receiver().set_deadline(None).ok()?;
     match wire::decode_first::<Hello>("greeting", connection.receiver().immediate()) {
-        Ok(hello) => Some((hello, connection)),
-        Err(error) => {
-            refuse(connection, Refusal::Violation(error.to_string()));
-            None
+        Ok((hello, spoken)) => {
+            connection.speaks(spoken);
+            match wire::too_old(spoken.newest) {
+                None => return Some((hello, connection)),
+                Some(why) => {
+                    tracing::warn!(node = %hello.node, address = hello.address, cause = why, "a node is refused");
+                    refuse(connection, Refusal::Failed(why));
+                }
+            }
         }
+        Err(DecodeError::Version(differ)) => {
+            let _ = connection.sender().send(Kind::Reply as u8, Term(0), &wire::versions_in(PROTOCOL));
+            if again && differ.common().is_some() {
+                return greeting(connection, deadline, false);
+            }
+            tracing::warn!(peer = %connection.peer(), cause = %differ, "a node is refused");
+        }
+        Err(error) => refuse(connection, Refusal::Violation(error.to_string())),
     }
+    None
 }
 
 /// What callers hear that have taken this port for another one.
@@ -330,7 +345,7 @@ fn introduce(connection: Connection, shared: &Shared) -> Option<(Hello, Connecti
     let connection = connection.inspect_err(|cause| tracing::warn!(%peer, %cause, "a caller is not let in")).ok()?;
     let certificate = connection.stream().certificate();
     let identity = certificate.as_ref().map(Identity::of);
-    let (hello, connection) = greeting(connection, deadline)?;
+    let (hello, connection) = greeting(connection, deadline, true)?;
     let caller = Caller::of(identity, &hello);
     if !may(caller, &hello.purpose) {
         let why = caller.refusal();
@@ -362,7 +377,7 @@ fn introduce(connection: Connection, shared: &Shared) -> Option<(Hello, Connecti
 
 /// The hello of a process of this user on this machine, if it is to be answered by the node.
 fn introduce_locally(connection: Connection, socket: UnixStream, shared: &Shared) -> Option<(Hello, Connection)> {
-    let (hello, connection) = greeting(connection, Instant::now() + PATIENCE)?;
+    let (hello, connection) = greeting(connection, Instant::now() + PATIENCE, true)?;
     let peer = connection.peer();
     match &hello.purpose {
         purpose if !may(Caller::Owner, purpose) => refuse(connection, Refusal::Violation(Caller::Owner.refusal())),
@@ -440,7 +455,8 @@ pub fn refuse(connection: Connection, refusal: Refusal) {
 /// Answers; the connection ends when the answer was read, or not.
 pub fn answer(mut connection: Connection, term: Term, reply: &Reply) {
     // If it cannot be told, it will notice.
-    let _ = connection.sender().send(Kind::Reply as u8, term, &wire::encode_first(reply));
+    let bytes = wire::encode_first(&connection, reply);
+    let _ = connection.sender().send(Kind::Reply as u8, term, &bytes);
 }
 
 /// Has this process certified by the member at `address`: without a token if the member is of the
@@ -527,8 +543,17 @@ pub fn call_as_client(
 /// # Errors
 /// [`CallError`]; a refusal is one.
 pub fn ask(connection: &mut Connection, address: &str, hello: &Hello, term: Term) -> Result<Reply, CallError> {
-    connection.sender().send(Kind::Hello as u8, term, &wire::encode_first(hello))?;
-    read_reply(connection, address)
+    connection.sender().send(Kind::Hello as u8, term, &wire::encode_in(PROTOCOL, hello))?;
+    match read_reply(connection, address) {
+        Err(CallError::Decode { source: DecodeError::Version(differ), address: who }) => {
+            let Some(common) = differ.common().filter(|common| *common < PROTOCOL) else {
+                return Err(CallError::Decode { address: who, source: DecodeError::Version(differ) });
+            };
+            connection.sender().send(Kind::Hello as u8, term, &wire::encode_in(common, hello))?;
+            read_reply(connection, address)
+        }
+        answered => answered,
+    }
 }
 
 /// Waits for an answer.
@@ -547,8 +572,11 @@ pub(crate) fn read_reply(connection: &mut Connection, address: &str) -> Result<R
         return Err(CallError::Unexpected { address: address.to_owned() });
     }
     match wire::decode_first::<Reply>("answer", connection.receiver().immediate()) {
-        Ok(Reply::Refused(refusal)) => Err(CallError::Refused { address: address.to_owned(), refusal }),
-        Ok(reply) => Ok(reply),
+        Ok((Reply::Refused(refusal), _)) => Err(CallError::Refused { address: address.to_owned(), refusal }),
+        Ok((reply, spoken)) => {
+            connection.speaks(spoken);
+            Ok(reply)
+        }
         Err(source) => Err(CallError::Decode { address: address.to_owned(), source }),
     }
 }

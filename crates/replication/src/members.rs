@@ -9,7 +9,7 @@ pub(crate) mod reach;
 
 use std::{collections::BTreeSet, time::Duration};
 
-use freshet_base::{ClusterId, Lsn, NodeId, Safety, Term};
+use freshet_base::{ClusterId, Lsn, NodeId, Safety, Term, versions::Level};
 use freshet_cluster::in_sync::{Holder, InSyncSet};
 use freshet_membership::{Credentials, fingerprint_text};
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The version of this program.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub const VERSION: &str = freshet_base::versions::RELEASE;
 /// A cluster has no more nodes than that: others are left out.
 pub const MOST: usize = 64;
 /// Those below are asked through this number of relays, one below the other.
@@ -86,7 +86,7 @@ pub struct MemberStatus {
     pub address: String,
     /// The version of its program, where that is known.
     pub version: Option<String>,
-    /// That of the protocol that it speaks with other nodes.
+    /// The newest of the protocol that it speaks with other nodes.
     pub protocol: Option<u16>,
     /// The log is persistent there up to here.
     pub lsn: Option<Lsn>,
@@ -131,6 +131,8 @@ pub struct Members {
     pub level_pending: Option<BTreeSet<NodeId>>,
     /// Of an in-sync set that is not in effect yet: which nodes have yet to note it.
     pub set_pending: Option<BTreeSet<NodeId>>,
+    /// The format level ([`freshet_base::versions`]), as far as it is on record.
+    pub format: Option<Level>,
     /// How that promise stands, as the primary says: the word for it in its status.
     pub standing: Option<String>,
     /// What is left of maintenance, while that lasts.
@@ -249,8 +251,7 @@ impl MemberStatus {
             role,
             address: short(&standby.address),
             version: standby.version.clone(),
-            // Another would not have been welcome.
-            protocol: standby.version.as_ref().map(|_| crate::wire::PROTOCOL),
+            protocol: standby.protocol,
             lsn: (known || standby.acked > Lsn::ZERO).then_some(standby.acked),
             lag: known.then_some(Lag { bytes: standby.ack_lag_bytes, time: standby.ack_lag }),
             connected: Some(standby.connected),
@@ -267,7 +268,7 @@ impl MemberStatus {
             role: MemberRole::Archive,
             address: short(&observer.address),
             version: observer.version.clone(),
-            protocol: observer.version.as_ref().map(|_| crate::wire::PROTOCOL),
+            protocol: observer.protocol,
             lsn: Some(observer.acked),
             lag: Some(Lag { bytes: observer.ack_lag_bytes, time: observer.ack_lag }),
             connected: Some(true),
@@ -289,6 +290,7 @@ impl Table {
     /// What `own` knows, which is the node itself.
     pub fn new(own: MemberStatus, term: Term, primary: bool, votes: Votes) -> Self {
         let (by, safety) = (own.node, votes.safety);
+        let format = votes.set.as_ref().map(|set| set.roster.format);
         let members = Members {
             by,
             term,
@@ -297,6 +299,7 @@ impl Table {
             safety,
             level_pending: None,
             set_pending: None,
+            format,
             standing: None,
             maintenance: None,
             nodes: Vec::new(),
@@ -341,6 +344,7 @@ impl Table {
             connected_or_away_for: witness.connected_for,
             in_sync: Some(in_sync),
             in_sync_for: witness.since.filter(|_| in_sync),
+            protocol: witness.protocol,
             ..MemberStatus::unknown(witness.node)
         });
     }

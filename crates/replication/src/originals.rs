@@ -62,7 +62,7 @@ impl AskedBlock {
 /// Sends blocks to a node that could not regenerate them, as long as it asks for some; each is what
 /// `read` says.
 pub(crate) fn serve_originals(mut connection: Connection, read: impl Fn(AskedBlock) -> Result<Vec<u8>, Refusal>) {
-    let reply = wire::encode_first(&Reply::Originals);
+    let reply = wire::encode_first(&connection, &Reply::Originals);
     if connection.sender().send(Kind::Reply as u8, Term(0), &reply).is_err() {
         return;
     }

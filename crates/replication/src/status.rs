@@ -107,6 +107,8 @@ pub struct WitnessStatus {
     pub since: Option<Duration>,
     /// For how long it has answered.
     pub connected_for: Option<Duration>,
+    /// The newest version of the protocol that it speaks, as it has said when it answered.
+    pub protocol: Option<u16>,
 }
 
 /// One that holds more than the log of the node that it is to follow. Every node that is fed hears
@@ -178,6 +180,8 @@ pub struct ObserverStatus {
     pub address: String,
     /// The version of its program.
     pub version: Option<String>,
+    /// The newest version of the protocol that it speaks.
+    pub protocol: Option<u16>,
     /// How long ago the log here went beyond what is persistent there, where that is known.
     pub ack_lag: Option<Duration>,
     /// Since when it is connected.
@@ -268,6 +272,8 @@ pub struct StandbyStatus {
     pub relay: bool,
     /// The version of its program, as it has said when it came last.
     pub version: Option<String>,
+    /// The newest version of the protocol that it speaks, as it has said then.
+    pub protocol: Option<u16>,
     /// Which log it has.
     #[serde(skip)]
     pub log: Holder,
@@ -313,6 +319,7 @@ impl StandbyStatus {
             last_loss: None,
             relay: false,
             version: None,
+            protocol: None,
             log: Holder::new(node, 0),
             answered: false,
             ack_lag: None,

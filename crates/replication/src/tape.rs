@@ -25,7 +25,7 @@ use freshet_base::{
 use freshet_cluster::recording::{Record, Recorder, Tape, What};
 
 /// What a file of a tape begins with.
-pub const HEAD: &[u8] = b"freshet events 11\n";
+pub const HEAD: &[u8] = b"freshet events 12\n";
 /// How many bytes such a file has at most, but for the last record.
 pub const MOST: u64 = 32 << 20;
 /// A record is no longer.
@@ -161,7 +161,7 @@ fn recorder_of(path: &Path, most: u64) -> Result<Recorder, TapeError> {
 impl FileTape {
     fn begin(&self) -> Result<Open, TapeError> {
         let mut open = Open::behind(&self.path, self.most)?;
-        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let version = freshet_base::versions::RELEASE.to_owned();
         self.write(&mut open, &Record { machine: 0, what: What::Begins { version } })?;
         self.generation.fetch_add(1, Ordering::SeqCst);
         Ok(open)

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Weak, time::Duration};
 
-use freshet_base::{ClusterId, Lsn, NodeId, Term};
+use freshet_base::{ClusterId, Lsn, NodeId, Term, versions::raise_to};
 use freshet_cluster::{
     Moment,
     handshake::{Welcome, check_belongs},
@@ -186,6 +186,7 @@ fn log_change(old: &TermState, new: &TermState) {
 impl Terms {
     /// Wraps what was read from `store` when the node started.
     pub fn new(state: TermState, store: Arc<dyn TermStore>) -> Self {
+        state.set.iter().for_each(|set| raise_to(set.roster.format));
         let kept = Arc::new(Mutex::new(Kept { state, leads: None, credentials: None }));
         let (changing, remembered, recorder, maintained, removal) = Default::default();
         Self { kept, changing, remembered, store, recorder, maintained, register: None, removal }
@@ -566,6 +567,8 @@ impl Terms {
             return Ok(result);
         }
         next.check_follows(&before);
+        // What is written from here on may be so at its level.
+        next.set.iter().for_each(|set| raise_to(set.roster.format));
         self.store.save(&next)?;
         log_change(&before, &next);
         self.recorder.terms(&next);

@@ -1,15 +1,16 @@
 //! The messages, as they travel in the immediate values of frames.
 //!
-//! Every first message of a connection, and its answer, begins with the protocol's version, so that
-//! two versions can at least say so to one another.
+//! By the first message of a connection, and its answer, both sides agree on a version (`first`).
 
+mod first;
 mod load;
 
-use freshet_base::{ClusterId, Lsn, NodeId, Term};
+use freshet_base::{ClusterId, Lsn, NodeId, Term, versions::Level};
 pub use freshet_cluster::begin_again::Verdict;
 use freshet_cluster::{
     Moment, handshake,
     host::{Asking, Noted},
+    in_sync::InSyncSet,
     maintenance::Notice,
     meeting::Claim,
     promotion::LogState,
@@ -25,6 +26,8 @@ use freshet_fabric::{Offer, channel::STATUS_WORDS};
 use freshet_membership::{Enrolled, Enrolment};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+pub use self::first::{Differ, PROTOCOL, READS, decode_first, encode_first, needed_at};
+pub(crate) use self::first::{encode_in, too_old, versions_in};
 use self::load::{load_of_word, load_word};
 pub use crate::forms::Encoding;
 use crate::{
@@ -49,9 +52,6 @@ impl KnownLog {
         Self { history: state.history.cut(end), committed: state.committed.min(end) }
     }
 }
-
-/// Changes with every change of a message.
-pub const PROTOCOL: u16 = 32;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -499,11 +499,8 @@ pub struct Peers {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// Another version.
-    #[error("the other side speaks protocol version {theirs}, this one {PROTOCOL}: run the same version on both")]
-    Version {
-        /// Its version.
-        theirs: u16,
-    },
+    #[error(transparent)]
+    Version(Differ),
     /// Nonsense.
     #[error("cannot decode a {what}: {why}")]
     Malformed {
@@ -519,6 +516,28 @@ pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
     postcard::to_allocvec(message).expect("messages consist of plain data")
 }
 
+/// Encodes an in-sync set for the log and the control file. The level comes last, and is left out
+/// where it is the first, as before there were levels.
+pub fn encode_set(set: &InSyncSet) -> Vec<u8> {
+    let mut bytes = encode(set);
+    if set.roster.format == Level::FIRST {
+        bytes.pop();
+    }
+    bytes
+}
+
+/// Decodes what [`encode_set`] has encoded.
+///
+/// # Errors
+/// [`DecodeError::Malformed`].
+pub fn decode_set(bytes: &[u8]) -> Result<InSyncSet, DecodeError> {
+    let what = "in-sync set";
+    decode(what, bytes).or_else(|error| {
+        let first = encode(&Level::FIRST);
+        decode(what, &[bytes, &first].concat()).map_err(|_| error)
+    })
+}
+
 /// Decodes a message; `what` names it in the error.
 ///
 /// # Errors
@@ -530,33 +549,6 @@ pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T
         Ok((_, rest)) => Err(malformed(format!("{} bytes are left over", rest.len()))),
         Err(error) => Err(malformed(error.to_string())),
     }
-}
-
-/// Encodes a [`Hello`] or a [`Reply`], with the version in front.
-pub fn encode_first<T: Serialize>(message: &T) -> Vec<u8> {
-    encode_first_as(PROTOCOL, message)
-}
-
-/// Speaks as another version would; for tests.
-pub(crate) fn encode_first_as<T: Serialize>(version: u16, message: &T) -> Vec<u8> {
-    let mut bytes = version.to_le_bytes().to_vec();
-    bytes.extend(encode(message));
-    bytes
-}
-
-/// Decodes a [`Hello`] or a [`Reply`].
-///
-/// # Errors
-/// [`DecodeError`].
-pub fn decode_first<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T, DecodeError> {
-    let Some((version, rest)) = bytes.split_first_chunk::<2>() else {
-        return Err(DecodeError::Malformed { what, why: "it is empty".into() });
-    };
-    let theirs = u16::from_le_bytes(*version);
-    if theirs != PROTOCOL {
-        return Err(DecodeError::Version { theirs });
-    }
-    decode(what, rest)
 }
 
 #[cfg(test)]
@@ -579,13 +571,11 @@ mod tests {
                 stands: None,
             },
         };
-        let bytes = encode_first(&hello);
-        assert_eq!(decode_first::<Hello>("greeting", &bytes), Ok(hello.clone()));
+        let bytes = encode_in(PROTOCOL, &hello);
+        assert_eq!(decode_first::<Hello>("greeting", &bytes).map(|(hello, _)| hello), Ok(hello.clone()));
         for length in 0..bytes.len() {
             assert!(decode_first::<Hello>("greeting", &bytes[..length]).is_err());
         }
-        let error = decode_first::<Hello>("greeting", &encode_first_as(PROTOCOL + 1, &hello)).unwrap_err().to_string();
-        assert!(error.contains(&format!("version {}", PROTOCOL + 1)), "{error}");
         assert!(decode::<Ack>("acknowledgement", &[0xFF; 64]).is_err());
     }
 

@@ -208,7 +208,7 @@ impl Shared {
                 tracing::error!(%cause, "this witness cannot note what its primary asks, and has no vote for as long");
             }
             let over = reply.is_err() || self.stopping();
-            let reply = wire::encode_first(&reply.unwrap_or_else(Reply::Refused));
+            let reply = wire::encode_first(&connection, &reply.unwrap_or_else(Reply::Refused));
             if connection.sender().send(Kind::Reply as u8, term, &reply).is_err() || over {
                 break;
             }

@@ -62,6 +62,7 @@ pub mod scenario;
 pub mod shapes;
 mod stuck;
 mod switching;
+mod upgrading;
 mod upstream;
 mod watching;
 mod witness;
@@ -91,6 +92,8 @@ pub struct Report {
     pub removed: u64,
     /// Levels that an operator has ordered.
     pub levels: u64,
+    /// Times that the format level was ordered to rise.
+    pub raised: u64,
     /// Orders of maintenance, and ends of it.
     pub maintenance: u64,
     /// Failovers that were refused.

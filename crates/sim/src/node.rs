@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{Lsn, NodeId, Term};
+use freshet_base::{Lsn, NodeId, Term, versions::Level};
 use freshet_cluster::{
     Moment,
     commit_rule::CommitRule,
@@ -111,6 +111,8 @@ pub(crate) struct Node {
     pub ticks: Option<u64>,
     pub memory: Memory,
     /// If it is a witness: what that knows while it runs.
+    /// The highest format level that its release knows.
+    pub knows: Level,
     pub is_witness: bool,
     pub witness: Option<Box<Witness>>,
     /// If its memory is a mirror.
@@ -316,6 +318,8 @@ impl Node {
             ticks: None,
             memory: Memory::default(),
             is_witness: false,
+            // Both releases, from the beginning.
+            knows: Level(Level::NEWEST.0 + index as u32 % 2),
             witness: None,
             mirror: None,
             content: Box::default(),

@@ -9,10 +9,21 @@ use freshet_cluster::{
 
 use crate::{
     checks::Violation,
+    dice::Dice,
+    levels,
     node::Node,
-    scenario::Broken,
+    removing,
+    scenario::{Broken, Scenario},
+    switching, upgrading,
     world::{What, World},
 };
+
+/// The dice of those who change something now and then: the primary, the members, the level, the
+/// program.
+pub(crate) fn operators(scenario: &Scenario, seed: u64) -> [Option<Dice>; 4] {
+    let [removes, levels] = [removing::dice, levels::dice].map(|dice| dice(scenario, seed));
+    [switching::dice(seed), removes, levels, upgrading::dice(scenario, seed)]
+}
 
 impl World {
     /// A node leads as soon as a whole lease is over, unless another one is ordered to.

@@ -27,8 +27,9 @@ impl World {
         self.nodes.iter().filter_map(|other| other.lead()).any(|lead| lead.rule.has_removed(name))
     }
 
-    /// In some runs the operator changes the level, or removes a node, now and then.
+    /// In some runs the operator changes the level, removes a node, or upgrades one, now and then.
     pub(crate) fn may_change_members(&mut self, leading: &[usize]) -> Result<(), Violation> {
+        self.may_upgrade(leading)?;
         self.may_remove(leading)?;
         self.may_change_level(leading)
     }

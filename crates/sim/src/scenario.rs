@@ -138,6 +138,8 @@ pub enum Broken {
     MaintenanceForgotten,
     /// A node that is removed as one that is gone answers candidates.
     RemovedLives,
+    /// The format level rises although nodes of an earlier release are there.
+    RaisedTooEarly,
     /// A witness says that it has noted a set before it has.
     WitnessNotesLate,
     /// A witness grants a primary what it has promised to another.

@@ -146,7 +146,7 @@ pub(crate) enum Writes {
 pub(crate) struct World {
     pub scenario: Scenario,
     pub dice: Dice,
-    pub operators: [Option<Dice>; 3],
+    pub operators: [Option<Dice>; 4],
     pub now: Moment,
     queue: Queue<What>,
     pub nodes: Vec<Node>,
@@ -186,11 +186,7 @@ impl World {
         Self {
             scenario,
             dice,
-            operators: [
-                switching::dice(seed),
-                crate::removing::dice(&scenario, seed),
-                crate::levels::dice(&scenario, seed),
-            ],
+            operators: crate::operator::operators(&scenario, seed),
             cards,
             writes: 0,
             now: Moment(0),

@@ -158,6 +158,12 @@ fn a_term_that_stays_contested() {
 }
 
 #[test]
+fn a_format_level_that_not_all_know() {
+    let scenario = Scenario { levels: true, ..Scenario::new(Safety::Majority, 2) };
+    println!("{}", caught(Broken::RaisedTooEarly, scenario, &[Property::Format], SEEDS));
+}
+
+#[test]
 fn asynchronous_standbys_that_count() {
     for safety in [Safety::Quorum(2), Safety::VerySafe] {
         let scenario = Scenario { asynchronous: 1, ..Scenario::new(safety, 2) };

@@ -119,7 +119,7 @@ fn without_an_operator() {
 fn majorities() {
     let report = all_of(Group::Majority, "majorities");
     assert!(report.leads < 200 || report.stood > 0 && report.failovers > 0 && report.removed > 20, "{report:?}");
-    assert!(report.leads < 200 || report.levels > 50, "{report:?}");
+    assert!(report.leads < 200 || report.levels > 50 && report.raised > 20, "{report:?}");
 }
 
 #[test]

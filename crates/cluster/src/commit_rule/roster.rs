@@ -1,6 +1,6 @@
 //! Who belongs to the cluster, and how many of them a commit needs.
 
-use freshet_base::NodeId;
+use freshet_base::{NodeId, versions::Level};
 
 use super::{CannotLeave, CommitRule, Decision, Event, Leaves, Sets};
 use crate::{
@@ -84,6 +84,13 @@ impl CommitRule {
         let sets = self.sets.as_ref().filter(|sets| sets.begun())?;
         let known = &sets.in_effect().roster.known;
         Some((known.generation, known.authority))
+    }
+
+    /// The cluster's format level: as a record that is in effect has it, and as it is to be by the
+    /// next; none where sets are not recorded, or none of this term is in effect yet.
+    pub fn format(&self) -> Option<(Level, Level)> {
+        let sets = self.sets.as_ref().filter(|sets| sets.begun())?;
+        Some((sets.in_effect().roster.format, sets.roster().format))
     }
 
     /// Who belongs to the cluster, where sets are recorded.

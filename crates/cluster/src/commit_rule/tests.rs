@@ -1,4 +1,5 @@
 mod counted;
+mod format;
 mod gone;
 mod lease;
 mod level;

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use freshet_base::NodeId;
+use freshet_base::{NodeId, versions::Level};
 use serde::{Deserialize, Serialize};
 
 /// Who belongs to the cluster, in sync or not. Only an operator takes a node out.
@@ -21,6 +21,9 @@ pub struct Roster {
     pub removed: Vec<NodeId>,
     /// By what its nodes are known.
     pub known: Known,
+    /// Up to which versions formats are written: all members know that level. Last, since records
+    /// of the first level end before it.
+    pub format: Level,
 }
 
 /// By what the nodes of a cluster are known to one another.
@@ -57,6 +60,8 @@ pub enum Noted {
     Retired,
     /// The primary has made the authority of this generation, with this fingerprint.
     Made(u64, Fingerprint),
+    /// All members know this format level, by the word of an operator. It never sinks.
+    Format(Level),
 }
 
 impl Roster {
@@ -89,6 +94,7 @@ impl Roster {
             }
             Noted::Retired => (*generation, *authority) = (*generation + 1, None),
             Noted::Made(number, made) => (*generation, *authority) = (*number, Some(*made)),
+            Noted::Format(level) => self.format = self.format.max(*level),
         }
     }
 

@@ -146,7 +146,7 @@ impl TermStore for ControlTerms {
                 control.terms = entries
                     .map(|term_entry| (term_entry.term, term_entry.start, term_entry.node, term_entry.nonce))
                     .collect();
-                control.in_sync = state.set.as_ref().map(wire::encode);
+                control.in_sync = state.set.as_ref().map(wire::encode_set);
                 control.led = state.led;
                 control.life = state.life.map(|life| (life.number, life.reached, life.before));
                 control.latest_term = (state.fence.highest(), state.fence.holder());
@@ -235,7 +235,7 @@ pub(super) fn term_state(control: &Control, directory: &Path) -> Result<TermStat
     let entries: Vec<TermEntry> = control.terms.iter().map(term_entry).collect();
     let history = TermHistory::try_from(entries).map_err(|cause| cause.to_string())?;
     let highest = control.latest_term.0.max(history.last_term());
-    let set = control.in_sync.as_deref().map(|bytes| wire::decode("in-sync set", bytes)).transpose();
+    let set = control.in_sync.as_deref().map(wire::decode_set).transpose();
     let set = set.map_err(|cause| cause.to_string())?;
     let fence = Fence::new(highest, control.latest_term.1);
     let life = control.life.map(|(number, reached, before)| Life { number, before, reached });

@@ -45,6 +45,7 @@ mod start;
 mod status;
 mod sweep;
 mod switch_over;
+mod upgrade;
 mod witness;
 
 use std::{
@@ -99,6 +100,7 @@ pub use self::{
     status::{NodeStatus, ProofStatus, RoleStatus},
     sweep::{SweepCounts, SweepStatus},
     switch_over::{LeavesTerm, SwitchOverError},
+    upgrade::FinishUpgradeError,
     witness::WitnessNode,
 };
 use self::{checkpoint::Checkpointing, composition::Composition, sweep::Sweep};

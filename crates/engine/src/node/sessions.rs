@@ -164,7 +164,7 @@ impl Service for Sessions {
             }
             _ => return refuse(connection, Refusal::Violation("this is not asked of sessions".into())),
         };
-        let reply = encode_first(&Reply::Session { term });
+        let reply = encode_first(&connection, &Reply::Session { term });
         let by = (hello.node, hello.node == node.id);
         drop(node);
         if connection.sender().send(Kind::Reply as u8, term, &reply).is_err() {

@@ -174,7 +174,7 @@ fn read(control: &str, json: &str) -> Result<Look, Failure> {
     }
     let version = status["version"].as_str().unwrap_or("unknown").to_owned();
     Look::deserialize(status).map_err(|why| {
-        let ours = env!("CARGO_PKG_VERSION");
+        let ours = freshet_base::versions::RELEASE;
         Failure::new(format!(
             "{control} runs Freshet {version} and does not say all that this needs ({why}): this is {ours}; use the \
              program that the node runs, or run the newer one on both"

@@ -18,14 +18,18 @@ mod tests;
 
 use std::io::{self, Read};
 
-use freshet_base::{Consent, Lsn, NodeId, Safety};
+use freshet_base::{Consent, Lsn, NodeId, Safety, versions::Versions};
 use freshet_engine::{Mix, StateAnswer, StateAsk};
 use freshet_membership::Grant;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
-/// The version of this protocol.
-pub const VERSION: u32 = 8;
+/// The versions of this protocol that this release speaks. The client names its newest in the first
+/// request, the node answers with the highest that both speak. What is new comes last in
+/// [`Ask`] and [`Answer`].
+pub const READS: Versions = Versions::new(8, 9);
+/// The newest.
+pub const VERSION: u32 = READS.newest();
 
 /// The most bytes that a frame may have.
 pub const MAX_FRAME: usize = 4 << 20;
@@ -47,7 +51,7 @@ pub struct Request {
 pub enum Ask {
     /// Comes first. Answered by [`Answer::Hello`].
     Hello {
-        /// The client's [`VERSION`].
+        /// The client's newest version.
         version: u32,
     },
     /// Answered by [`Answer::Status`].
@@ -144,6 +148,8 @@ pub enum Ask {
     },
     /// What the node is configured with. Answered by [`Answer::Configuration`].
     Configuration,
+    /// Has this primary raise its cluster's format level. Answered by [`Answer::UpgradeFinished`].
+    FinishUpgrade,
 }
 
 /// A node's answer to the request of that number.
@@ -165,7 +171,7 @@ impl Response {
 pub enum Answer {
     /// The node speaks the client's version: requests may follow.
     Hello {
-        /// The node's [`VERSION`].
+        /// The version that both speak from now on.
         version: u32,
     },
     /// The node's status, as JSON.
@@ -274,6 +280,13 @@ pub enum Answer {
     },
     /// Each key with its value, as JSON.
     Configuration(String),
+    /// The cluster has the format level of the primary's release.
+    UpgradeFinished {
+        /// The level before.
+        before: u32,
+        /// The level now.
+        level: u32,
+    },
 }
 
 /// A node's watermarks: positions in the virtual log, in bytes. What a node does not have is

@@ -34,6 +34,7 @@ fn ask() -> impl Strategy<Value = Ask> {
             .prop_map(|consent| Ask::Promote { consent }),
         any::<Option<String>>().prop_map(|to| Ask::SwitchOver { to }),
         Just(Ask::Rotate),
+        Just(Ask::FinishUpgrade),
         any::<Option<String>>().prop_map(|node| Ask::Restart { node }),
         any::<u32>().prop_map(|k| Ask::ChangeLevel { level: Safety::Quorum(k.max(1)) }),
         (any::<Option<u64>>(), any::<u64>()).prop_map(|(at, deadline_ms)| Ask::Hash { at: at.map(Lsn), deadline_ms }),

@@ -9,6 +9,7 @@ use std::{
 use freshet_base::{
     Consent, Lsn, NodeId, Safety,
     cpu::{Ticks, process_time, ticks},
+    versions::{Level, RELEASE},
     wait::{self, Patience},
 };
 use freshet_engine::{
@@ -167,7 +168,7 @@ impl Host for NodeHost {
         let status = FullStatus {
             outlook: self.again.as_ref().map(BeginAgain::outlook).unwrap_or_default(),
             start: StartPhases { checkpoint, log, indexes },
-            version: env!("CARGO_PKG_VERSION"),
+            version: RELEASE,
             pid: std::process::id(),
             node,
             log_failure: self.node.log().and_then(|log| log.failure()).map(|failure| failure.to_string()),
@@ -232,6 +233,10 @@ impl Host for NodeHost {
 
     fn change_level(&self, level: Safety) -> Result<Safety, String> {
         self.node.change_level(level).map_err(|cause| cause.to_string())
+    }
+
+    fn finish_upgrade(&self) -> Result<(Level, Level), String> {
+        self.node.finish_upgrade().map_err(|cause| cause.to_string())
     }
 
     fn rotate(&self) -> Result<u64, String> {

@@ -18,13 +18,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::strangers::Place;
+use freshet_base::{strangers::Place, versions::RELEASE};
 use freshet_engine::{CheckpointKind, Order, StateAsk, node::SwitchedOver};
 use freshet_fabric::{foreign, stream::Stream};
 use freshet_membership::{Credentials, Fingerprint, Identity};
 
 use super::{Host, Shared, completion::Pending, rights::Caller, work::Work};
-use crate::protocol::{self, Answer, Ask, FrameError, Frames, Request, Response, VERSION};
+use crate::protocol::{self, Answer, Ask, FrameError, Frames, READS, Request, Response};
 
 /// Requests of one connection that may be under way.
 const UNDER_WAY: usize = 1024;
@@ -346,10 +346,13 @@ fn greet(frames: &mut Frames<Ear<'_>>) -> io::Result<(Response, bool)> {
 }
 
 fn hello(version: u32) -> Result<Answer, String> {
-    if version == VERSION {
-        return Ok(Answer::Hello { version: VERSION });
+    match READS.common(&(0..=version)) {
+        Some(version) => Ok(Answer::Hello { version }),
+        None => Err(format!(
+            "this node, of release {RELEASE}, speaks versions {READS} of the protocol, the client {version}: run a later \
+             release of the client"
+        )),
     }
-    Err(format!("this node speaks version {VERSION} of the protocol, the client {version}"))
 }
 
 /// Reads requests until there are no more.
@@ -386,6 +389,7 @@ fn log_asked(who: &str, ask: &Ask) {
         Ask::Remove { node, gone } => tracing::info!(who, node, gone, "a client removes a node from the cluster"),
         Ask::ChangeLevel { level } => tracing::info!(who, %level, "a client changes the safety level"),
         Ask::Rotate => tracing::info!(who, "a client replaces the cluster's authority"),
+        Ask::FinishUpgrade => tracing::info!(who, "a client finishes the cluster's upgrade"),
         Ask::Restart { node } => tracing::info!(who, node, "a client has a node start again"),
         Ask::Stop { node } => tracing::info!(who, node, "a client has a node stop"),
         Ask::Maintenance { for_s } => tracing::info!(who, for_s, "a client orders maintenance"),
@@ -426,6 +430,10 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
             aside(shared, reply, move |host| host.change_level(level).map(|before| Answer::LevelChanged { before }))
         }
         Ask::Rotate => aside(shared, reply, |host| host.rotate().map(|generation| Answer::Rotated { generation })),
+        Ask::FinishUpgrade => aside(shared, reply, |host| {
+            let finished = host.finish_upgrade();
+            finished.map(|(before, level)| Answer::UpgradeFinished { before: before.0, level: level.0 })
+        }),
         Ask::Restart { node } => order(shared, reply, node, Order::Restart),
         Ask::Stop { node } => order(shared, reply, node, Order::Stop),
         Ask::Configuration => reply.send(Answer::Configuration(shared.host.configuration())),

@@ -33,7 +33,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Consent, Lsn, NodeId, Safety, strangers::Strangers};
+use freshet_base::{Consent, Lsn, NodeId, Safety, strangers::Strangers, versions::Level};
 use freshet_engine::{Database, Mix, Order, StateAnswer, StateAsk, StateHash, node::SwitchedOver};
 use freshet_fabric::{
     local::{self, LocalListener},
@@ -109,6 +109,14 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// Why it keeps this one, or what is open.
     fn rotate(&self) -> Result<u64, String>;
+
+    /// Has this primary raise its cluster's format level
+    /// ([`freshet_engine::Node::finish_upgrade`]); says which it was, and is. May take fifteen
+    /// seconds.
+    ///
+    /// # Errors
+    /// Why not, and which nodes cannot follow.
+    fn finish_upgrade(&self) -> Result<(Level, Level), String>;
 
     /// Orders this node, or another ([`freshet_engine::Node::order`]), to start again or to stop;
     /// says which. May take a few seconds.

@@ -94,6 +94,7 @@ const fn rule(ask: &Ask) -> Rule {
         Ask::Remove { .. } => ("remove", Operators, "which node left the cluster, or why it did not"),
         Ask::Rotate => ("rotate", Operators, "how many authorities the cluster has had, or why it keeps this one"),
         Ask::ChangeLevel { .. } => ("level", Operators, "which level there was before, or why it stays"),
+        Ask::FinishUpgrade => ("upgrade", Operators, "the format level, or which nodes are of an earlier release"),
         Ask::Restart { .. } => ("restart", Operators, "which node starts again, or why no node took the order"),
         Ask::Stop { .. } => ("stop", Operators, "which node stops, or why no node took the order"),
         Ask::Configuration => ("configuration (`config show`)", Operators, "every key and its value; no secret is one"),

@@ -16,7 +16,7 @@ use crate::{
     Failure,
     config::ServerSettings,
     http::HttpPort,
-    protocol::{self, Answer, Ask, Frames, Request, Response, VERSION},
+    protocol::{self, Answer, Ask, Frames, READS, Request, Response},
     server::Doors,
 };
 
@@ -104,7 +104,7 @@ impl Shared {
         for _ in 0..2 {
             let Request { id, ask } = frames.next_frame::<Request>()?;
             let answer = match ask {
-                Ask::Hello { version } if version == VERSION => Answer::Hello { version },
+                Ask::Hello { version } if let Some(version) = READS.common(&(0..=version)) => Answer::Hello { version },
                 Ask::Status => Answer::Status(self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()),
                 _ => Answer::Refused { reason: "the node is starting: see `freshet status`".to_owned() },
             };

@@ -7,7 +7,7 @@ use std::{
 
 use freshet_workloads::random::Random;
 
-use freshet_base::{ClusterId, Consent, NodeId, Safety};
+use freshet_base::{ClusterId, Consent, NodeId, Safety, versions::Level};
 use freshet_membership::{Enrolment, Identity, NewKey, Part};
 
 use super::*;
@@ -33,6 +33,9 @@ impl Host for Volatile {
     }
     fn promote(&self, _consent: Consent) -> Result<(u32, Lsn), String> {
         Err("this node is not a standby".to_owned())
+    }
+    fn finish_upgrade(&self) -> Result<(Level, Level), String> {
+        Err("this node is not the primary".to_owned())
     }
     fn rotate(&self) -> Result<u64, String> {
         Err("this node is not the primary".to_owned())

@@ -38,7 +38,7 @@ mod parse;
 mod placed;
 
 pub use freshet_base::RecordKind;
-use freshet_base::{Fid, Lsn, Rid, Term};
+use freshet_base::{Fid, Lsn, Rid, Term, versions::Versions};
 
 pub use build::{BlockBuilder, BlockFull, mark_block, members_block, skip_header, sums_block, term_block, time_block};
 pub(crate) use build::{MARK_BLOCK, note_length};
@@ -47,8 +47,11 @@ pub use parse::{Block, BlockError, RecordRef, Records};
 pub(crate) use parse::{check_seal, peek_at};
 pub use placed::{Blocks, PlacedBlock, PlacedRecord, PlacedRecords};
 
-/// The only block format that this version reads and writes.
+/// The block format that is written. Every node that makes a block again has to give it the same
+/// bytes, so it may depend on the block alone.
 pub const FORMAT: u8 = 1;
+/// Those that are read.
+pub const READS: Versions = Versions::only(FORMAT as u32);
 /// Length of a block header in bytes; no block is shorter.
 pub const BLOCK_HEADER: usize = 32;
 /// Length of a record header in bytes.

@@ -1,10 +1,10 @@
 //! Reading blocks that may be anything: nothing here panics, whatever the bytes.
 
-use freshet_base::{Fid, Lsn, NodeId, RecordKind, Rid, Term};
+use freshet_base::{Fid, Lsn, NodeId, RecordKind, Rid, Term, versions::OtherVersion};
 
 use super::{
-    BLOCK_ALIGN, BLOCK_HEADER, BlockHeader, BlockKind, CONTINUED, Changed, FORMAT, MAX_BLOCK, NO_ADDRESS,
-    RECORD_HEADER, RecordHeader, STREAM_SHIFT, record_kind, seal,
+    BLOCK_ALIGN, BLOCK_HEADER, BlockHeader, BlockKind, CONTINUED, Changed, MAX_BLOCK, NO_ADDRESS, READS, RECORD_HEADER,
+    RecordHeader, STREAM_SHIFT, record_kind, seal,
 };
 
 /// Why bytes are not a block of this log at this place.
@@ -25,11 +25,8 @@ pub enum BlockError {
     #[error("no block has this length")]
     Length(u32),
     /// Written by another version of Freshet.
-    #[error("not a block of format {FORMAT}, which this version reads: use the version that wrote it")]
-    Format {
-        /// The format version in the header.
-        found: u8,
-    },
+    #[error("it is no block, or has {0}")]
+    Format(OtherVersion),
     /// No kind has this code.
     #[error("no block is of this kind")]
     Kind(u8),
@@ -70,9 +67,7 @@ pub(super) fn peek(bytes: &[u8]) -> Result<BlockHeader, BlockError> {
     if bytes == &[0; BLOCK_HEADER] {
         return Err(BlockError::Empty);
     }
-    if bytes[31] != FORMAT {
-        return Err(BlockError::Format { found: bytes[31] });
-    }
+    READS.check(bytes[31].into()).map_err(BlockError::Format)?;
     let length = u32_at(bytes, 0);
     if (length as usize) < BLOCK_HEADER || length as usize > MAX_BLOCK || !(length as usize).is_multiple_of(BLOCK_ALIGN)
     {

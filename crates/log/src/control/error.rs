@@ -5,9 +5,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use freshet_base::private::NotPrivate;
+use freshet_base::{private::NotPrivate, versions::OtherVersion};
 
-use super::FORMAT;
+use super::STARTS;
 use crate::parts::KEEP_ASIDE;
 
 /// Why a log directory could not be used.
@@ -73,12 +73,24 @@ pub enum ControlError {
         place: &'static str,
     },
     /// Written by another version.
-    #[error("{file} has format {found}, this version reads {FORMAT}: start the version that wrote it", file = .file.display())]
+    #[error("{file} has {cause}", file = .file.display())]
     Format {
         /// The control file.
         file: PathBuf,
-        /// The format it names.
-        found: String,
+        /// The format that it names.
+        cause: OtherVersion,
+    },
+    /// Written by a release whose in-sync sets no node of this one reads.
+    #[error(
+        "{directory} is of an earlier release: its control file has format {found}, and a node of this release starts \
+         from format {STARTS} on; nothing was changed: restore it, or a backup of it, into a new directory (freshet \
+         restore --backup {directory})", directory = .directory.display()
+    )]
+    Earlier {
+        /// The node's directory.
+        directory: PathBuf,
+        /// The format that its control file names.
+        found: u32,
     },
     /// The file is not what was written.
     #[error(

@@ -2,10 +2,11 @@
 
 use freshet_base::{Lsn, NodeId, Term};
 
-/// A line of the term history.
-pub(super) fn term_entry(line: &str) -> Option<(Term, Lsn, NodeId, u64)> {
+/// A line of the term history. In format 2 there was no random number at first.
+pub(super) fn term_entry(line: &str, format: u32) -> Option<(Term, Lsn, NodeId, u64)> {
     let mut words = line.split(' ');
-    let (term, start, node, nonce) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    let (term, start, node) = (words.next()?, words.next()?, words.next()?);
+    let nonce = words.next().or((format == 2).then_some("0"))?;
     let hex = |word| u64::from_str_radix(word, 16).ok();
     let term_entry = (Term(term.parse().ok()?), Lsn(start.parse().ok()?), NodeId(hex(node)?), hex(nonce)?);
     words.next().is_none().then_some(term_entry)

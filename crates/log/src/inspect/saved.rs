@@ -107,7 +107,7 @@ impl SavedTail {
         let mut bytes = [0; USED];
         file.read_exact_at(&mut bytes, 0).map_err(|error| failed("read the header of", error))?;
         let header = FileHeader::decode(&bytes).map_err(|error| match error {
-            HeaderError::Format(found) => StoreError::Format { file: path.to_owned(), found },
+            HeaderError::Format(cause) => StoreError::Format { file: path.to_owned(), cause },
             HeaderError::Other(what) => StoreError::Header { file: path.to_owned(), what: what.to_owned() },
         })?;
         let found = file.metadata().map_err(|error| failed("ask the size of", error))?.len();

@@ -27,6 +27,7 @@ use std::{
 use freshet_base::{
     ClusterId, Lsn, NodeId, Term,
     private::{self, NotPrivate},
+    versions::{OtherVersion, Versions},
 };
 use freshet_memory::{PERSISTENT, copy_words};
 
@@ -46,6 +47,7 @@ use crate::{
 /// Other processes look for it before they map the file.
 const MAGIC: &[u8; 8] = PERSISTENT;
 const FORMAT: u32 = 2;
+const READS: Versions = Versions::only(FORMAT);
 const HEADER: usize = 4096;
 const SLOTS: usize = 2048;
 
@@ -95,16 +97,12 @@ pub enum BufferError {
         what: String,
     },
     /// Written by another version.
-    #[error(
-        "{file} has buffer format {found}, this version reads {FORMAT}: start the version that wrote it; nothing was \
-         changed, and it may hold the end of the log",
-        file = .file.display()
-    )]
+    #[error("{file} has buffer {cause}; nothing was changed, and it may hold the end of the log", file = .file.display())]
     Format {
         /// The file.
         file: PathBuf,
         /// The format in its header.
-        found: u32,
+        cause: OtherVersion,
     },
     /// Something else is there.
     #[error(
@@ -166,8 +164,10 @@ fn is_anothers(found: &[u8], cluster: ClusterId, owner: NodeId) -> bool {
 /// Whether this version reads a buffer whose header is there.
 fn check_format(header: &[u8], file: &Path) -> Result<(), BufferError> {
     let found = u32::from_le_bytes(std::array::from_fn(|at| header[8 + at]));
-    let is_ours = found == FORMAT || !header.starts_with(MAGIC);
-    if is_ours { Ok(()) } else { Err(BufferError::Format { file: file.to_owned(), found }) }
+    if !header.starts_with(MAGIC) {
+        return Ok(());
+    }
+    READS.check(found).map_err(|cause| BufferError::Format { file: file.to_owned(), cause })
 }
 
 impl PersistentBuffer {

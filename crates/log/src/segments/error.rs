@@ -3,9 +3,8 @@
 
 use std::{io, path::PathBuf};
 
-use freshet_base::{ClusterId, Lsn};
+use freshet_base::{ClusterId, Lsn, versions::OtherVersion};
 
-use super::header::FORMAT;
 use crate::{control::ControlError, parts::KEEP_ASIDE};
 
 /// Why a store did not do what it was asked.
@@ -74,15 +73,12 @@ pub enum StoreError {
         what: String,
     },
     /// The file was written by another version.
-    #[error(
-        "{file} has log format {found}, this version reads {FORMAT}: start the version that wrote it",
-        file = .file.display()
-    )]
+    #[error("{file} has log {cause}", file = .file.display())]
     Format {
         /// The file.
         file: PathBuf,
         /// The format in its header.
-        found: u32,
+        cause: OtherVersion,
     },
     /// The file was made with another segment size.
     #[error(

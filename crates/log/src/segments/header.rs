@@ -13,21 +13,26 @@
 //! | 60..64 | CRC-32C of bytes 48..60, then |
 //! | 64..72 | incarnation of the log that the segment is of; 0 if that has none |
 //! | 72..76 | CRC-32C of bytes 64..72, if that is not 0 |
+//! | 76..84 | zero; in the `next-release`, the format level, and CRC-32C of that |
 //!
 //! The rest is zero. Virtual byte `x` lies at offset `4096 + (x - start)`.
 
-use freshet_base::{ClusterId, Lsn};
+use freshet_base::{
+    ClusterId, Lsn,
+    versions::{Level, OtherVersion, Versions},
+};
 
-/// The format of files that this version reads and writes.
-pub(crate) const FORMAT: u32 = 5;
+/// Those before 5 have blocks with in-sync sets in other words, which a restore passes over.
+pub(crate) const READS: Versions = Versions::new(1, 5);
 /// Length of the header in bytes.
 pub(crate) const SEGMENT_HEADER: u64 = 4096;
 const MAGIC: [u8; 8] = *b"FRESHLOG";
 const COVERED: usize = 48;
 const BEGIN: usize = COVERED + 4;
 /// How many bytes of the header carry something.
-pub(crate) const USED: usize = 76;
+pub(crate) const USED: usize = 84;
 const LIFE: usize = 64;
+const NEXT: usize = 76;
 
 /// What a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +56,7 @@ pub(crate) struct FileHeader {
 /// Why a header is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum HeaderError {
-    Format(u32),
+    Format(OtherVersion),
     Other(&'static str),
 }
 
@@ -59,7 +64,8 @@ impl FileHeader {
     pub(crate) fn encode(&self) -> [u8; USED] {
         let mut bytes = [0; USED];
         bytes[0..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        let format = READS.writes();
+        bytes[8..12].copy_from_slice(&format.to_le_bytes());
         let kind: u32 = match self.kind {
             FileKind::Segment => 1,
             FileKind::SavedTail => 2,
@@ -78,7 +84,12 @@ impl FileHeader {
         if self.life != 0 {
             bytes[LIFE..72].copy_from_slice(&self.life.to_le_bytes());
             let crc = crc32c::crc32c(&bytes[LIFE..72]);
-            bytes[72..].copy_from_slice(&crc.to_le_bytes());
+            bytes[72..NEXT].copy_from_slice(&crc.to_le_bytes());
+        }
+        if READS.is_next(format) {
+            bytes[NEXT..80].copy_from_slice(&Level::NEWEST.0.to_le_bytes());
+            let crc = crc32c::crc32c(&bytes[NEXT..80]);
+            bytes[80..].copy_from_slice(&crc.to_le_bytes());
         }
         bytes
     }
@@ -90,9 +101,7 @@ impl FileHeader {
             return Err(HeaderError::Other("it does not begin as a Freshet log does"));
         }
         // Before the checksum: another version may compute another one.
-        if word(8) != FORMAT {
-            return Err(HeaderError::Format(word(8)));
-        }
+        READS.check(word(8)).map_err(HeaderError::Format)?;
         if word(COVERED) != crc32c::crc32c(&bytes[..COVERED]) {
             return Err(HeaderError::Other("its header's checksum does not hold"));
         }
@@ -106,8 +115,12 @@ impl FileHeader {
             return Err(HeaderError::Other("its header says something impossible of where the log begins"));
         }
         let life = u64::from_le_bytes(part(LIFE));
-        if bytes[LIFE..].iter().any(|byte| *byte != 0) && word(72) != crc32c::crc32c(&bytes[LIFE..72]) {
+        if bytes[LIFE..NEXT].iter().any(|byte| *byte != 0) && word(72) != crc32c::crc32c(&bytes[LIFE..72]) {
             return Err(HeaderError::Other("its header says something impossible of whose life it is"));
+        }
+        let next = if READS.is_next(word(8)) { [Level::NEWEST.0, crc32c::crc32c(&bytes[NEXT..80])] } else { [0; 2] };
+        if [word(NEXT), word(80)] != next {
+            return Err(HeaderError::Other("its header has something that its format does not"));
         }
         let kind = match word(12) {
             1 => FileKind::Segment,

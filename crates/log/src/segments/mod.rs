@@ -724,7 +724,7 @@ fn read_header(medium: &dyn Medium, start: u64) -> Result<(Arc<dyn MediumFile>, 
     let mut bytes = [0; USED];
     file.read(0, &mut bytes).map_err(|e| StoreError::io("read", path(), 0, 0, e))?;
     let header = FileHeader::decode(&bytes).map_err(|error| match error {
-        HeaderError::Format(found) => StoreError::Format { file: path(), found },
+        HeaderError::Format(cause) => StoreError::Format { file: path(), cause },
         HeaderError::Other(what) => StoreError::Header { file: path(), what: what.to_owned() },
     })?;
     if header.kind != FileKind::Segment {

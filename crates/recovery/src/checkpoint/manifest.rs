@@ -15,13 +15,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use freshet_base::{ClusterId, Lsn, private};
+use freshet_base::{
+    ClusterId, Lsn, private,
+    versions::{RELEASE, Versions},
+};
 use serde::{Deserialize, Serialize};
 
 use super::CheckpointError;
 
 const MAGIC: &[u8; 8] = b"FRESHCKP";
-const FORMAT: u32 = 1;
+const READS: Versions = Versions::new(1, 1);
 const HEAD: usize = 16;
 
 /// One file of rows.
@@ -122,8 +125,14 @@ impl Manifest {
         let mut body = postcard::to_stdvec(self).expect("a manifest has an encoding");
         // A version that does not know of it passes over what comes last.
         body.extend(self.incarnation.map(u64::to_le_bytes).into_iter().flatten());
+        let format = READS.writes();
+        if READS.is_next(format) {
+            // Behind the incarnation, which is there then.
+            body.extend(self.incarnation.is_none().then_some([0; 8]).into_iter().flatten());
+            body.extend(RELEASE.as_bytes());
+        }
         let mut bytes = MAGIC.to_vec();
-        bytes.extend(FORMAT.to_le_bytes());
+        bytes.extend(format.to_le_bytes());
         bytes.extend(crc32c::crc32c(&body).to_le_bytes());
         bytes.extend(body);
         bytes
@@ -163,15 +172,22 @@ impl Manifest {
         if head[..8] != *MAGIC {
             return Err(damaged("it does not begin as a manifest does"));
         }
-        if word(8) != FORMAT {
-            return Err(CheckpointError::Format { file: file.into(), found: word(8), expected: FORMAT });
-        }
+        READS.check(word(8)).map_err(|cause| CheckpointError::Format { file: file.into(), cause })?;
         if word(12) != crc32c::crc32c(body) {
             return Err(damaged("its checksum does not hold"));
         }
         let taken = postcard::take_from_bytes::<Self>(body);
         let (manifest, rest) = taken.map_err(|cause| damaged(&cause.to_string()))?;
-        Ok(Self { incarnation: rest.first_chunk().map(|number| u64::from_le_bytes(*number)), ..manifest })
+        let incarnation = rest.first_chunk().map(|number| u64::from_le_bytes(*number));
+        if !READS.is_next(word(8)) {
+            return Ok(Self { incarnation, ..manifest });
+        }
+        match rest.get(8..) {
+            Some(release) if release == RELEASE.as_bytes() => {
+                Ok(Self { incarnation: incarnation.filter(|number| *number != 0), ..manifest })
+            }
+            _ => Err(damaged("it does not name its release")),
+        }
     }
 
     /// The LSNs of all installed checkpoints in `directory`, the newest first.
@@ -234,9 +250,9 @@ mod tests {
         let manifest = Manifest::new(ClusterId(7), Lsn(8), Lsn(16), 5, 1, Vec::new());
         let mut bytes = manifest.encode();
         assert_eq!(Manifest::decode(&bytes, Path::new("it")).unwrap(), manifest);
-        bytes[8] += 1;
+        bytes[8] = 9;
         let error = Manifest::decode(&bytes, Path::new("it")).unwrap_err();
-        assert!(matches!(error, CheckpointError::Format { found: 2, expected: FORMAT, .. }), "{error}");
-        assert!(error.to_string().contains("start the version that wrote it"), "{error}");
+        assert!(matches!(error, CheckpointError::Format { .. }), "{error}");
+        assert!(error.to_string().contains("format 9, of a later release"), "{error}");
     }
 }

@@ -19,7 +19,7 @@ pub mod rows;
 
 use std::{io, path::PathBuf};
 
-use freshet_base::{ClusterId, Lsn};
+use freshet_base::{ClusterId, Lsn, versions::OtherVersion};
 use freshet_log::KEEP_ASIDE;
 
 pub use manifest::{CheckpointFile, CheckpointTable, Manifest};
@@ -77,17 +77,12 @@ pub enum CheckpointError {
         expected: ClusterId,
     },
     /// It was written by another version.
-    #[error(
-        "{file} has checkpoint format {found}, this version reads {expected}: start the version that wrote it",
-        file = .file.display()
-    )]
+    #[error("{file} has checkpoint {cause}", file = .file.display())]
     Format {
         /// Which file.
         file: PathBuf,
         /// The format in it.
-        found: u32,
-        /// The one that is read.
-        expected: u32,
+        cause: OtherVersion,
     },
 }
 

@@ -28,12 +28,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use freshet_base::{ClusterId, Fid, Lsn, Rid, private};
+use freshet_base::{
+    ClusterId, Fid, Lsn, Rid, private,
+    versions::{Level, Versions},
+};
 
 use super::{CheckpointError, CheckpointFile, folder};
 
 const MAGIC: &[u8; 8] = b"FRESHROW";
-const FORMAT: u32 = 1;
+const READS: Versions = Versions::new(1, 1);
 const HEAD: usize = 64;
 const BLOCK_HEAD: usize = 12;
 const ROW_HEAD: usize = 20;
@@ -60,7 +63,7 @@ impl RowsEncoder {
     /// What a file begins with that has rows of `fid`, in a checkpoint of `cluster` that began at
     /// `start`.
     pub fn head(cluster: ClusterId, start: Lsn, fid: Fid) -> [u8; HEAD] {
-        head(cluster, start, fid)
+        head(READS.writes(), cluster, start, fid)
     }
 
     /// Adds a row to the block; without one, the record was deleted at that LSN, and its id is
@@ -108,15 +111,18 @@ impl Default for RowsEncoder {
     }
 }
 
-fn head(cluster: ClusterId, start: Lsn, fid: Fid) -> [u8; HEAD] {
+fn head(format: u32, cluster: ClusterId, start: Lsn, fid: Fid) -> [u8; HEAD] {
     let mut bytes = [0; HEAD];
     bytes[..8].copy_from_slice(MAGIC);
-    bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    bytes[8..12].copy_from_slice(&format.to_le_bytes());
     bytes[12..16].copy_from_slice(&fid.0.to_le_bytes());
     bytes[16..32].copy_from_slice(&cluster.0.to_le_bytes());
     bytes[32..40].copy_from_slice(&start.0.to_le_bytes());
     let crc = crc32c::crc32c(&bytes[..40]);
     bytes[40..44].copy_from_slice(&crc.to_le_bytes());
+    if READS.is_next(format) {
+        bytes[44..48].copy_from_slice(&Level::NEWEST.0.to_le_bytes());
+    }
     bytes
 }
 
@@ -152,7 +158,7 @@ impl TableWriter {
             let name = format!("{}-{number}-{k}.rows", fid.0);
             let path = folder.join(&name);
             let mut file = private::create(&path).map_err(|source| CheckpointError::io("make", &path, source))?;
-            let written = file.write_all(&head(cluster, start, fid));
+            let written = file.write_all(&head(READS.writes(), cluster, start, fid));
             written.map_err(|source| CheckpointError::io("write", &path, source))?;
             Ok((path, file, CheckpointFile { device: number, name, bytes: HEAD as u64 }))
         };
@@ -226,7 +232,8 @@ pub struct RowsDecoder {
     /// The file's name, for messages.
     path: PathBuf,
     cluster: ClusterId,
-    head: [u8; HEAD],
+    start: Lsn,
+    fid: Fid,
     /// Where in the file the next block begins, and how long the file is.
     at: u64,
     end: u64,
@@ -240,8 +247,7 @@ impl RowsDecoder {
     /// For a file of a checkpoint of `cluster` that began at `start`, with rows of `fid`; `path` is
     /// for messages.
     pub fn new(path: PathBuf, cluster: ClusterId, start: Lsn, fid: Fid, entry: &CheckpointFile) -> Self {
-        let (head, bytes) = (head(cluster, start, fid), Vec::new());
-        Self { path, cluster, head, at: 0, end: entry.bytes, bytes, begin: 0, filled: 0 }
+        Self { path, cluster, start, fid, at: 0, end: entry.bytes, bytes: Vec::new(), begin: 0, filled: 0 }
     }
 
     fn damaged(&self, what: impl Into<String>) -> CheckpointError {
@@ -286,15 +292,16 @@ impl RowsDecoder {
 
     fn check(&self, found: &[u8; HEAD]) -> Result<(), CheckpointError> {
         // Before the checksum: another version may compute another one.
-        if found[..8] == *MAGIC && half(found, 8) != FORMAT {
-            return Err(CheckpointError::Format { file: self.path.clone(), found: half(found, 8), expected: FORMAT });
+        let format = half(found, 8);
+        if found[..8] == *MAGIC {
+            READS.check(format).map_err(|cause| CheckpointError::Format { file: self.path.clone(), cause })?;
         }
         if crc32c::crc32c(&found[..40]).to_le_bytes() == found[40..44] && found[16..32] != self.cluster.0.to_le_bytes()
         {
             let found = ClusterId(u128::from_le_bytes(std::array::from_fn(|i| found[16 + i])));
             return Err(CheckpointError::ForeignCluster { file: self.path.clone(), found, expected: self.cluster });
         }
-        if *found != self.head || self.end < HEAD as u64 {
+        if *found != head(format, self.cluster, self.start, self.fid) || self.end < HEAD as u64 {
             return Err(self.damaged("its header is not that of this table and checkpoint"));
         }
         Ok(())
@@ -458,11 +465,11 @@ mod tests {
     fn a_file_of_another_format_is_refused() {
         let (cluster, start, fid) = (ClusterId(7), Lsn(90_000), Fid(3));
         let entry = CheckpointFile { device: 0, name: "it".into(), bytes: HEAD as u64 };
-        let mut bytes = head(cluster, start, fid);
+        let mut bytes = head(READS.writes(), cluster, start, fid);
         RowsDecoder::new("it".into(), cluster, start, fid, &entry).take(&bytes).unwrap();
-        bytes[8] += 1;
+        bytes[8] = 9;
         let error = RowsDecoder::new("it".into(), cluster, start, fid, &entry).take(&bytes).unwrap_err();
-        assert!(matches!(error, CheckpointError::Format { found: 2, expected: FORMAT, .. }), "{error}");
+        assert!(matches!(error, CheckpointError::Format { .. }), "{error}");
     }
 
     #[test]

@@ -98,10 +98,11 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
         report_refused(hello, &refusal);
         return refuse(connection, refusal);
     }
-    introduced(&**feeder, hello, join);
+    let newest = connection.spoken().map(|spoken| spoken.newest);
+    introduced(&**feeder, hello, join, newest);
     // The standby is counted before it is told so.
     let welcome = Welcome { log: agreed.welcome, offer: Some(side.offer().clone()), bare };
-    let welcome = wire::encode_first(&Reply::Welcome(welcome));
+    let welcome = wire::encode_first(&connection, &Reply::Welcome(welcome));
     if let Err(error) = connection.sender().send(Kind::Reply as u8, feeds.term, &welcome) {
         return lost(&**feeder, &shipper, error.to_string());
     }
@@ -135,10 +136,10 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
 }
 
 /// Takes down what a node that joins has said of itself, and of maintenance.
-fn introduced(feeder: &impl Feeder, hello: &Hello, join: &Join) {
+fn introduced(feeder: &impl Feeder, hello: &Hello, join: &Join, protocol: Option<u16>) {
     let feeds = feeder.feeds();
     let version = join.version.chars().take(LONGEST_VERSION).collect();
-    let introduced = Introduced { version, relay: join.relay, at: feeds.clock.now() };
+    let introduced = Introduced { version, protocol, relay: join.relay, at: feeds.clock.now() };
     feeds.state().introduced.insert(hello.node, introduced);
     feeds.maintained.observe(join.maintenance);
     feeder.met(hello.node, &hello.address, !join.mirror);

@@ -154,6 +154,7 @@ pub(crate) struct State {
 #[derive(Clone, Debug)]
 struct Introduced {
     version: String,
+    protocol: Option<u16>,
     relay: bool,
     at: Moment,
 }

@@ -24,6 +24,7 @@ impl Feeds {
                 sent_bytes: state.shippers.get(&id).map_or(0, |shipper| shipper.sent_bytes()),
                 address: state.addresses.get(&node).cloned().unwrap_or_default(),
                 version: introduced.map(|it| it.version.clone()),
+                protocol: introduced.and_then(|it| it.protocol),
                 ack_lag: state.host.behind(acked, now),
                 connected_for: introduced.map(|it| now.since(it.at)),
             }
@@ -74,6 +75,7 @@ impl Feeds {
                 last_loss: loss.map(|loss| loss.0.clone()),
                 relay: introduced.is_some_and(|it| it.relay),
                 version: introduced.map(|it| it.version.clone()),
+                protocol: introduced.and_then(|it| it.protocol),
                 log: member.holder(node),
                 answered: member.has_answered(),
                 ack_lag: member.has_answered().then(|| state.host.behind(member.acked, now)).flatten(),

@@ -118,7 +118,7 @@ impl<'a> Arriving<'a> {
     fn put(&mut self) -> Result<(), SessionError> {
         while let Some(batch) = self.memory.begin().map_err(|why| local(&why))? {
             for set in batch.members() {
-                let set = wire::decode("in-sync set", set)?;
+                let set = wire::decode_set(set)?;
                 self.shared.terms.note_set(set)?;
             }
             self.lay_out()?;

@@ -52,7 +52,10 @@ use std::{
     time::UNIX_EPOCH,
 };
 
-use freshet_base::{ClusterId, Lsn, NodeId, private};
+use freshet_base::{
+    ClusterId, Lsn, NodeId, private,
+    versions::{RELEASE, Versions},
+};
 use freshet_cluster::term::{Life, TermHistory};
 use freshet_fabric::memory::{Method, SharedMemory};
 use freshet_log::sealed;
@@ -63,7 +66,8 @@ use crate::terms::Terms;
 const ASIDE: &str = "aside";
 
 /// The first line of a state. Another format does not count.
-const HEAD: &str = "freshet mirror 3";
+const HEAD: &str = "freshet mirror ";
+const READS: Versions = Versions::new(3, 3);
 
 /// What `state` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,11 +162,15 @@ fn identity(file: &Path) -> io::Result<(u64, u128)> {
 impl KeptState {
     fn encode(&self) -> String {
         let Self { cluster, node, life, boot, generation, floor, owes, damaged, durable, regions } = self;
-        let mut text = format!("{HEAD}\ncluster {cluster}\nnode {node}\nlife {life:016x}\nboot {boot}\n");
+        let format = READS.writes();
+        let mut text = format!("{HEAD}{format}\ncluster {cluster}\nnode {node}\nlife {life:016x}\nboot {boot}\n");
         text.push_str(&format!("generation {generation}\nfloor {}\nowes {}\n", floor.0, owes.0));
         text.push_str(&format!("damaged {damaged}\ndurable {durable}\n"));
         for KeptRegion { bytes, file: (inode, made) } in regions {
             text.push_str(&format!("region {bytes} {inode} {made}\n"));
+        }
+        if READS.is_next(format) {
+            text.push_str(&format!("release {RELEASE}\n"));
         }
         sealed::seal(text)
     }
@@ -171,9 +179,11 @@ impl KeptState {
     fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
         let text = sealed::open(str::from_utf8(bytes).map_err(|_| "it is no text")?)?;
         let (first, rest) = text.split_once('\n').unwrap_or_default();
-        if first != HEAD {
-            return Err("another version of Freshet wrote it");
-        }
+        let format = first.strip_prefix(HEAD).and_then(|format| format.parse().ok());
+        let format =
+            format.filter(|format| READS.check(*format).is_ok()).ok_or("another version of Freshet wrote it")?;
+        let last = if READS.is_next(format) { format!("release {RELEASE}\n") } else { String::new() };
+        let rest = rest.strip_suffix(&last).ok_or("it does not name its release")?;
         Self::read(rest).ok_or("it does not say what a state says")
     }
 

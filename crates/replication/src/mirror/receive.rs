@@ -240,7 +240,7 @@ impl Session<'_> {
             }
             Some(Kind::Members) => {
                 // Durably, before anything behind it is answered.
-                let set: InSyncSet = wire::decode("in-sync set", self.receiver.message())?;
+                let set = wire::decode_set(self.receiver.message())?;
                 self.shared.terms.note_set(set)?;
             }
             Some(Kind::Grow) => {

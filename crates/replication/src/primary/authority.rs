@@ -93,7 +93,7 @@ impl Shared {
         Ok(())
     }
 
-    fn note(&self, noted: &Noted) {
+    pub(super) fn note(&self, noted: &Noted) {
         self.commit.note(noted);
         self.apply(Event::Tick);
     }

@@ -17,6 +17,7 @@ mod report;
 mod stuck;
 mod switch_over;
 mod table;
+mod upgrade;
 mod waits;
 mod witness;
 
@@ -49,6 +50,7 @@ pub use self::{
     level::ChangeLevelError,
     remove::RemoveError,
     switch_over::{SwitchOverError, SwitchedOver, UnderWay, Unfit},
+    upgrade::FinishUpgradeError,
     waits::{StandbyWaits, VisibleWanted},
 };
 use crate::{
@@ -496,7 +498,7 @@ impl Shared {
         while let Some(set) = self.commit.set_to_write() {
             let mut record = self.record.lock().expect("no code panics under this mutex");
             let Some(record) = record.as_mut().filter(|_| !self.stopping()) else { break };
-            let bytes = wire::encode(&set);
+            let bytes = wire::encode_set(&set);
             let number = set.number;
             self.terms.note_set(set).map_err(|error| NotRecorded::Terms(error.to_string()))?;
             self.witness.ring();

@@ -50,7 +50,7 @@ impl Shared {
     }
 
     /// The same, and voters which of the others they reach.
-    fn asked_members(&self, relays: u8) -> Members {
+    pub(super) fn asked_members(&self, relays: u8) -> Members {
         let (mut table, standing) = self.table(relays);
         if !is_over(&standing) {
             let register = self.terms.register().map(|register| register.node());

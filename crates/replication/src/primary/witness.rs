@@ -8,7 +8,7 @@ use std::{
 
 use freshet_base::{
     NodeId,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
     Moment,
@@ -26,7 +26,7 @@ use crate::{
     feed::Feeder,
     register::RegisterWitness,
     status::WitnessStatus,
-    wire::{self, Hello, Kind, Purpose, Refusal, Reply},
+    wire::{self, Hello, Kind, PROTOCOL, Purpose, Refusal, Reply},
 };
 
 /// It has this long to answer.
@@ -39,6 +39,8 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 pub(super) struct Asking {
     /// A witness that has made itself known in this term.
     introduced: Mutex<Option<NodeId>>,
+    /// The newest version of the protocol that it speaks; zero if it has not answered.
+    protocol: AtomicU64,
     /// Since when it has answered on the present connection.
     answers: Mutex<Option<Moment>>,
     bell: Bell,
@@ -114,6 +116,8 @@ impl Line<'_> {
             Self::Process { address, connection } => {
                 let hello = shared.hello(Purpose::Ask(ask));
                 let called = call(&shared.who.credentials, address, &hello, shared.who.term, PATIENCE)?;
+                let newest = called.1.spoken().map_or(0, |spoken| spoken.newest);
+                shared.witness.protocol.store(newest.into(), Ordering::SeqCst);
                 *connection = Some(Box::new(called.1));
                 (*address, called.0)
             }
@@ -247,7 +251,12 @@ impl Shared {
         let votes = member.is_some_and(|member| member.place == Place::InSync);
         let since = member.map(|member| self.commit.now().since(member.since));
         let connected_for = self.witness.answers().map(|since| self.commit.now().since(since));
-        Some(WitnessStatus { node, address, connected, votes, since, connected_for })
+        let protocol = match self.witness.protocol.load(Ordering::SeqCst) {
+            // A register speaks none; this program writes there.
+            _ if self.register_of(node).is_some() => Some(PROTOCOL),
+            newest => u16::try_from(newest).ok().filter(|newest| *newest > 0),
+        };
+        Some(WitnessStatus { node, address, connected, votes, since, connected_for, protocol })
     }
 
     /// A witness makes itself known.

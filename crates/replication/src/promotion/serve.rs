@@ -32,7 +32,7 @@ pub(crate) fn serve_log(
     }
     let cut_at = agreed.welcome.cut_at;
     let welcome = Welcome { log: agreed.welcome, offer: None, bare: false };
-    let welcome = wire::encode_first(&Reply::Welcome(welcome));
+    let welcome = wire::encode_first(&connection, &Reply::Welcome(welcome));
     if connection.sender().send(Kind::Reply as u8, from.term, &welcome).is_err() {
         return;
     }

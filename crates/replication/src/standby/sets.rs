@@ -15,7 +15,7 @@ const AGAIN: Duration = Duration::from_millis(250);
 /// An in-sync set has arrived: it is noted before the log behind it is acknowledged. If that fails,
 /// as on a full disk, it is tried again until this standby stops. Blocks for so long.
 pub(super) fn note_set(terms: &Terms, bytes: &[u8], stops: &(dyn Fn() -> bool + Sync)) -> Result<InSyncSet, String> {
-    let set: InSyncSet = crate::wire::decode("in-sync set", bytes).map_err(|error| error.to_string())?;
+    let set = crate::wire::decode_set(bytes).map_err(|error| error.to_string())?;
     let mut failed = None;
     loop {
         let why = match terms.note_set(set.clone()) {

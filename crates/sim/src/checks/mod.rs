@@ -15,7 +15,7 @@ use std::{collections::HashMap, fmt};
 
 use freshet_base::{NodeId, Term};
 
-use crate::{content::Tables, log::Log};
+use crate::{content::Tables, log::Log, upgrading::Upgrade};
 
 /// A property that is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub enum Property {
     /// A primary that hands its role over leaves nobody's outcome open, and nothing comes after a
     /// switch-over that it has given up.
     SwitchOver,
+    /// No node notes a format level that its release does not know, and none that took effect sinks.
+    Format,
     /// When the faults end, everybody becomes level and commits go on.
     Progress,
 }
@@ -84,6 +86,8 @@ pub(crate) struct Checks {
     promised_in: Vec<(Term, u64)>,
     /// What each name of a block stands for: the digest of the log up to its end.
     names: HashMap<(Term, NodeId, u64, u64), u64>,
+    /// How far the upgrade is.
+    pub(crate) upgrade: Upgrade,
     /// Leads that began, latest last.
     leads: Vec<(Term, NodeId)>,
 }

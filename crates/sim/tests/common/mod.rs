@@ -83,6 +83,7 @@ pub fn add(total: &mut Report, report: &Report) {
     total.handed_over += report.handed_over;
     total.removed += report.removed;
     total.levels += report.levels;
+    total.raised += report.raised;
     total.maintenance += report.maintenance;
     total.refused += report.refused;
     total.cuts += report.cuts;

@@ -38,7 +38,7 @@ fn standby(node: u64) -> StandbyStatus {
 
 fn witness(node: u64) -> WitnessStatus {
     let (node, address) = (NodeId(node), "w:1".to_owned());
-    WitnessStatus { node, address, connected: true, votes: true, since: None, connected_for: None }
+    WitnessStatus { node, address, connected: true, votes: true, since: None, connected_for: None, protocol: None }
 }
 
 #[test]
