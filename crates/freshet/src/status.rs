@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 pub(crate) use self::command::{StatusOptions, run};
 pub(crate) use crate::verdict::Health;
-use crate::{certificates, units, upgrade, verdict::Verdict};
+use crate::{certificates, units, verdict::Verdict};
 
 /// How well a node does its work, by its status alone.
 pub(crate) fn health(status: &Value) -> Health {
@@ -380,9 +380,6 @@ fn table(status: &Value, before: Option<&Value>) -> String {
                 let _ = write!(stands, ", nothing commits here: {why}");
             }
             line("safety", format!("{}: {stands}", failover::level(status)));
-            if let Some(level) = upgrade::level(&status["members"]["format"]) {
-                line("format level", level);
-            }
             if let Some(remedy) = standing["remedy"].as_str() {
                 line("to go on", remedy.to_owned());
             }

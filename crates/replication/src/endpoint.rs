@@ -293,8 +293,8 @@ impl Drop for Admission<'_> {
     }
 }
 
-/// Reads the greeting, by `deadline`; without a valid one the connection ends. One in a version that
-/// this node does not speak may come `again` in another.
+/// Reads the greeting, by `deadline`; without a valid one the connection ends. One in a version
+/// that this node does not speak may come `again` in another.
 fn greeting(mut connection: Connection, deadline: Instant, again: bool) -> Option<(Hello, Connection)> {
     connection.set_patience(Some(PATIENCE)).ok()?;
     connection.receiver().set_deadline(Some(deadline)).ok()?;

@@ -1,8 +1,8 @@
 //! Nodes of two releases in one cluster, and an operator who exchanges their programs, and raises
 //! the format level when all of them are of the later one ([`freshet_base::versions`]).
 //!
-//! Programs go to and fro until the level was ordered: from then on production refuses a node of the
-//! earlier release before it says anything, so there is nothing of it to simulate.
+//! Programs go to and fro until the level was ordered: from then on production refuses a node of
+//! the earlier release before it says anything, so there is nothing of it to simulate.
 
 use freshet_base::versions::Level;
 use freshet_cluster::{commit_rule::Event, in_sync::Noted};

@@ -1,5 +1,4 @@
 mod counted;
-mod format;
 mod gone;
 mod lease;
 mod level;

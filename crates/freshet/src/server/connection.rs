@@ -349,8 +349,8 @@ fn hello(version: u32) -> Result<Answer, String> {
     match READS.common(&(0..=version)) {
         Some(version) => Ok(Answer::Hello { version }),
         None => Err(format!(
-            "this node, of release {RELEASE}, speaks versions {READS} of the protocol, the client {version}: run a later \
-             release of the client"
+            "this node, of release {RELEASE}, speaks versions {READS} of the protocol, the client {version}: run a \
+             later release of the client"
         )),
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{number, text, time};
 use crate::{
     members::{self, nodes},
-    units,
+    units, upgrade,
 };
 
 /// What was written, or replayed: since `before`, an earlier status of the same node, or since its
@@ -52,6 +52,9 @@ pub(super) fn seconds(value: &Value, key: &str) -> String {
 
 /// The other nodes of the cluster, a line for each.
 pub(super) fn members(members: &Value, own: &Value, line: &mut impl FnMut(&str, String)) {
+    if let Some(level) = upgrade::level(&members["format"]) {
+        line("format level", level);
+    }
     let all = nodes(members);
     let from = if members["primary"] == true { "" } else { ", as far as this node knows by itself" };
     line("members", format!("{}{from}", all.len()));

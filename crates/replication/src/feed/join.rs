@@ -98,8 +98,7 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
         report_refused(hello, &refusal);
         return refuse(connection, refusal);
     }
-    let newest = connection.spoken().map(|spoken| spoken.newest);
-    introduced(&**feeder, hello, join, newest);
+    introduced(&**feeder, hello, join, &connection);
     // The standby is counted before it is told so.
     let welcome = Welcome { log: agreed.welcome, offer: Some(side.offer().clone()), bare };
     let welcome = wire::encode_first(&connection, &Reply::Welcome(welcome));
@@ -136,7 +135,8 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, join: &Join, agree
 }
 
 /// Takes down what a node that joins has said of itself, and of maintenance.
-fn introduced(feeder: &impl Feeder, hello: &Hello, join: &Join, protocol: Option<u16>) {
+fn introduced(feeder: &impl Feeder, hello: &Hello, join: &Join, connection: &Connection) {
+    let protocol = connection.spoken().map(|spoken| spoken.newest);
     let feeds = feeder.feeds();
     let version = join.version.chars().take(LONGEST_VERSION).collect();
     let introduced = Introduced { version, protocol, relay: join.relay, at: feeds.clock.now() };

@@ -62,7 +62,7 @@ use crate::{
     status::{PrimaryStatus, StandbyStatus, TwoPrimaries},
     terms::Terms,
     whole_cluster::WholeCluster,
-    wire::{self, Hello, Peer, Purpose},
+    wire::{Hello, Peer, Purpose},
 };
 
 /// The parameters of a term.
@@ -491,27 +491,6 @@ impl Shared {
             Some(NotRecorded::Log(cause)) => tracing::debug!(term, cause, "the log takes no in-sync set any more"),
             None => tracing::info!(term, "the in-sync set can be recorded again"),
         }
-    }
-
-    /// Records the in-sync set that the rule asks for: first in the own terms, then in the log.
-    fn record_set(&self) -> Result<(), NotRecorded> {
-        while let Some(set) = self.commit.set_to_write() {
-            let mut record = self.record.lock().expect("no code panics under this mutex");
-            let Some(record) = record.as_mut().filter(|_| !self.stopping()) else { break };
-            let bytes = wire::encode_set(&set);
-            let number = set.number;
-            self.terms.note_set(set).map_err(|error| NotRecorded::Terms(error.to_string()))?;
-            self.witness.ring();
-            // Before it can be shipped.
-            self.feeds.state().host.set_recorded(Lsn::MAX);
-            let end = record(&bytes).map_err(NotRecorded::Log)?;
-            self.feeds.state().host.set_recorded(end);
-            self.apply(Event::Written { number, end });
-        }
-        if self.commit.set_took_effect() {
-            self.terms.note_led(self.who.term).map_err(|error| NotRecorded::Terms(error.to_string()))?;
-        }
-        Ok(())
     }
 
     /// Whether a standby whose state is in doubt since the mark `since` may begin again. If so, it

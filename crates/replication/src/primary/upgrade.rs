@@ -18,7 +18,7 @@ use crate::{
 /// Why the format level was not raised.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FinishUpgradeError {
-    /// Nodes are of an earlier release, or it is not known of which.
+    /// Nodes are of an earlier release, or their release is not known.
     #[error(
         "the upgrade to format level {to} (release {RELEASE}) is not finished: {}; upgrade these nodes, or start those \
          that are away, or take those that are gone for good out of the cluster (freshet remove)", .cannot.join(", ")

@@ -48,7 +48,8 @@ pub enum Property {
     /// A primary that hands its role over leaves nobody's outcome open, and nothing comes after a
     /// switch-over that it has given up.
     SwitchOver,
-    /// No node notes a format level that its release does not know, and none that took effect sinks.
+    /// No node notes a format level that its release does not know, and none that took effect
+    /// sinks.
     Format,
     /// When the faults end, everybody becomes level and commits go on.
     Progress,
