@@ -4,7 +4,7 @@
 //! Programs go to and fro until the level was ordered: from then on production refuses a node of
 //! the earlier release before it says anything, so there is nothing of it to simulate.
 
-use freshet_base::versions::Level;
+use freshet_base::{Term, versions::Level};
 use freshet_cluster::{commit_rule::Event, in_sync::Noted};
 
 use crate::{
@@ -30,8 +30,8 @@ pub(crate) fn dice(scenario: &Scenario, seed: u64) -> Option<Dice> {
 pub(crate) struct Upgrade {
     /// Whether the level was ordered to rise, whatever became of that.
     ordered: bool,
-    /// The highest that has taken effect.
-    in_effect: Level,
+    /// The highest that has taken effect, and the term in which it did.
+    in_effect: (Term, Level),
 }
 
 impl World {
@@ -68,14 +68,19 @@ impl World {
                 return Property::Format
                     .violated(format!("node {number}, which knows level {knows}, has noted level {level}"));
             }
-            let lead = node.lead().filter(|lead| lead.rule.fenced().is_none());
-            let Some((level, _)) = lead.and_then(|lead| lead.rule.format()) else { continue };
-            if level < self.checks.upgrade.in_effect && node.leads() && !self.scenario.force {
-                let before = self.checks.upgrade.in_effect;
-                return Property::Format
-                    .violated(format!("level {before} took effect, and node {number} leads under {level}"));
+            let Some(lead) = node.lead() else { continue };
+            let Some((level, _)) = lead.rule.format() else { continue };
+            let (since, before) = self.checks.upgrade.in_effect;
+            // One of an earlier term may not know yet that it is over.
+            if level < before && lead.term > since && !self.scenario.force {
+                return Property::Format.violated(format!(
+                    "level {before} took effect in term {since}, and node {number} leads in term {} under {level}",
+                    lead.term
+                ));
             }
-            self.checks.upgrade.in_effect = self.checks.upgrade.in_effect.max(level);
+            if level > before {
+                self.checks.upgrade.in_effect = (lead.term, level);
+            }
         }
         Ok(())
     }

@@ -25,7 +25,6 @@ use crate::{
     queue::Queue,
     register::Kept,
     scenario::{Broken, Scenario},
-    switching,
 };
 
 /// How long a standby may stall.

@@ -20,6 +20,7 @@ fn control() -> Control {
         writes: 17,
         joins: true,
         witness: true,
+        format: READS.writes(),
     }
 }
 
