@@ -206,7 +206,7 @@ fn converse(random: &mut Random, victim: &Victim, shows: &Shows) -> Option<(Hell
     let log = Arc::new(SharedMemory::new(1 << 16, false).unwrap());
     let side = Side::new(FabricKind::Tcp, FabricConfig::default(), vec![log]).unwrap();
     let hello = hello(random, victim, own, &side);
-    let mut bytes = wire::encode_first(&hello);
+    let mut bytes = wire::encode_in(wire::PROTOCOL, &hello);
     match random.below(8) {
         0 => bytes.truncate(random.below(bytes.len())),
         1 => {
@@ -225,7 +225,7 @@ fn converse(random: &mut Random, victim: &Victim, shows: &Shows) -> Option<(Hell
     if header.kind != Kind::Reply as u8 {
         return None;
     }
-    let reply: Reply = wire::decode_first("answer", connection.receiver().immediate()).ok()?;
+    let (reply, _): (Reply, _) = wire::decode_first("answer", connection.receiver().immediate()).ok()?;
     if let Reply::Welcome(welcome) = &reply
         && let Some(offer) = welcome.offer.clone()
     {

@@ -26,8 +26,8 @@ use freshet_fabric::{Offer, channel::STATUS_WORDS};
 use freshet_membership::{Enrolled, Enrolment};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-pub use self::first::{Differ, PROTOCOL, READS, decode_first, encode_first, needed_at};
-pub(crate) use self::first::{encode_in, too_old, versions_in};
+pub use self::first::{Differ, PROTOCOL, READS, decode_first, encode_first, encode_in, needed_at};
+pub(crate) use self::first::{too_old, versions_in};
 use self::load::{load_of_word, load_word};
 pub use crate::forms::Encoding;
 use crate::{

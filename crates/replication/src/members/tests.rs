@@ -45,8 +45,11 @@ fn who_has_no_vote_has_a_reason() {
     let members = table.finish(&terms(), Some("safe"), None);
     let votes: Vec<_> = members.nodes.iter().map(|it| (it.node.0, it.vote, it.no_vote.is_some())).collect();
     assert_eq!(votes, [(1, true, false), (2, false, true), (3, false, true), (4, false, true), (5, false, true)]);
-    let bytes = wire::encode_first(&Reply::Members(Box::new(members.clone())));
-    assert_eq!(wire::decode_first("answer", &bytes), Ok(Reply::Members(Box::new(members.clone()))));
+    let bytes = wire::encode_in(wire::PROTOCOL, &Reply::Members(Box::new(members.clone())));
+    assert_eq!(
+        wire::decode_first("answer", &bytes).map(|decoded| decoded.0),
+        Ok(Reply::Members(Box::new(members.clone())))
+    );
     let away = &members.nodes[4];
     assert_eq!((away.connected, away.in_sync, away.lag), (Some(false), Some(false), None));
 }

@@ -125,7 +125,7 @@ impl Service for HalfDoor {
         let Self { door: Door(toy, history), half, more } = self;
         let known = KnownLog { history: history.clone(), committed: toy.end };
         let reply = Reply::Checkpoint { known, files: 1 };
-        connection.sender().send(Kind::Reply as u8, Term(0), &wire::encode_first(&reply)).unwrap();
+        connection.sender().send(Kind::Reply as u8, Term(0), &wire::encode_in(wire::PROTOCOL, &reply)).unwrap();
         let (first, second) = toy.rows.split_at(toy.rows.len() / 2);
         let parts = [(0, true, 0, &toy.manifest()[..]), (1, false, 0, first), (1, true, first.len(), second)];
         for (number, (file, last, at, bytes)) in parts.into_iter().enumerate() {

@@ -17,7 +17,7 @@ use crate::{
     standby::StandbyConfig,
     status::{Lag, LinkStatus},
     terms::{Terms, VolatileTerms},
-    wire::{self, Ack, Asks, Continue, Encoding, Hello, Join, Kind, Purpose, Refusal, Reply, Welcome},
+    wire::{self, Ack, Asks, Continue, DecodeError, Encoding, Hello, Join, Kind, Purpose, Refusal, Reply, Welcome},
 };
 
 /// A greeting that asks to join, and the memory that it offers.
@@ -284,14 +284,7 @@ fn strangers_receive_the_reason_why_they_are_refused() {
     assert!(matches!(ask(&other), Refusal::OtherCluster { theirs: CLUSTER, ours: ClusterId(5), .. }));
     assert!(matches!(ask(&hello(2, join(empty_log(100)))), Refusal::BufferTooSmall { capacity: 100, needed: 2048 }));
     assert!(matches!(ask(&hello(1, join(empty_log(CAPACITY)))), Refusal::Myself { node: NodeId(1) }));
-    // Another version gets a readable answer too.
-    let mut connection = connected(2, &primary.address());
-    let greeting = wire::encode_first_as(99, &hello(2, join(empty_log(CAPACITY))));
-    connection.sender().send(Kind::Hello as u8, Term(0), &greeting).unwrap();
-    connection.receiver().receive().unwrap();
-    let reply: Reply = wire::decode_first("answer", connection.receiver().immediate()).unwrap();
-    let Reply::Refused(refusal) = reply else { panic!("{reply:?}") };
-    assert!(refusal.to_string().contains("version 99"), "{refusal}");
+    one_of_a_later_release_is_heard_again(&primary.address(), &hello(2, join(empty_log(100))));
     // A standby says so in its status, and to whoever waits for it to join.
     let log = TestLog::received(CAPACITY);
     let terms = Terms::new(TermState::of(ClusterId(5), TermHistory::default()), Arc::new(VolatileTerms));
@@ -461,5 +454,29 @@ fn the_log_is_held_for_a_node_that_is_being_filled() {
         });
         primary.write(&[64; 4]);
         assert_eq!(needed(), if member { Lsn::MAX } else { end });
+    }
+}
+
+/// It introduces itself in its newest version, gets those that this side speaks, and does so again
+/// in the highest that both know. Without one it gets no other answer.
+fn one_of_a_later_release_is_heard_again(primary: &str, hello: &Hello) {
+    for (oldest, is_heard) in [(wire::PROTOCOL, true), (99, false)] {
+        let mut connection = connected(2, primary);
+        let mut greeting = wire::encode_in(99, hello);
+        greeting[2..6].copy_from_slice(&[oldest.to_le_bytes(), 99_u16.to_le_bytes()].concat());
+        connection.sender().send(Kind::Hello as u8, Term(0), &greeting).unwrap();
+        connection.receiver().receive().unwrap();
+        let error = wire::decode_first::<Reply>("answer", connection.receiver().immediate()).unwrap_err();
+        let DecodeError::Version(differ) = error else { panic!("{error}") };
+        assert_eq!(differ.common(), Some(wire::PROTOCOL));
+        greeting = wire::encode_in(wire::PROTOCOL, hello);
+        greeting[4..6].copy_from_slice(&99_u16.to_le_bytes());
+        let sent = connection.sender().send(Kind::Hello as u8, Term(0), &greeting);
+        let heard = sent.is_ok() && connection.receiver().receive().is_ok();
+        assert_eq!(heard, is_heard, "from version {oldest} on");
+        if is_heard {
+            let (reply, _) = wire::decode_first::<Reply>("answer", connection.receiver().immediate()).unwrap();
+            assert!(matches!(reply, Reply::Refused(Refusal::BufferTooSmall { .. })), "{reply:?}");
+        }
     }
 }

@@ -99,7 +99,7 @@ fn whoever_is_served_takes_no_place_from_strangers() {
         .map(|_| {
             let mut replica = super::fixture::connected(7, &address);
             let asked = hello(super::fixture::announces(NodeId(7), Term(1), ""));
-            let bytes = crate::wire::encode_first(&asked);
+            let bytes = crate::wire::encode_in(crate::wire::PROTOCOL, &asked);
             replica.sender().send(crate::wire::Kind::Hello as u8, Term(0), &bytes).unwrap();
             // The first is being served when the next comes.
             comes.recv_timeout(PATIENCE).unwrap();
@@ -118,7 +118,7 @@ fn when_an_endpoint_is_gone_so_are_those_whom_it_served() {
     let ((begins, begun), over) = (channel(), Arc::new(AtomicBool::new(false)));
     endpoint.set_service(Some(Arc::new(Slow { begun: Mutex::new(begins), over: Arc::clone(&over) })));
     let mut replica = super::fixture::connected(7, &endpoint.address().to_string());
-    let asked = crate::wire::encode_first(&hello(Purpose::Identify));
+    let asked = crate::wire::encode_in(crate::wire::PROTOCOL, &hello(Purpose::Identify));
     replica.sender().send(crate::wire::Kind::Hello as u8, Term(0), &asked).unwrap();
     begun.recv_timeout(PATIENCE).unwrap();
     drop(endpoint);

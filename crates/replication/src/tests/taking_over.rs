@@ -397,11 +397,11 @@ fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
         let socket = local.accept().unwrap();
         let mut passage = Connection::new(socket.try_clone().unwrap().into(), upstream);
         passage.receiver().receive().unwrap();
-        passage.sender().send(Kind::Reply as u8, Term(0), &wire::encode_first(&Reply::Noted)).unwrap();
+        passage.sender().send(Kind::Reply as u8, Term(0), &wire::encode_in(wire::PROTOCOL, &Reply::Noted)).unwrap();
         connection = connection.beside(socket);
     }
     connection.receiver().receive().unwrap();
-    let hello: Hello = wire::decode_first("greeting", connection.receiver().immediate()).unwrap();
+    let (hello, _): (Hello, _) = wire::decode_first("greeting", connection.receiver().immediate()).unwrap();
     let Purpose::Join(Join { offer, .. }) = hello.purpose else { panic!("{hello:?}") };
     let side = Side::new(offer.kind(), FabricConfig::default(), vec![]).unwrap();
     let history = TermHistory::first(Term(3), NodeId(1), 1);
@@ -409,7 +409,7 @@ fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
     let (cluster, above, node, term) = (CLUSTER, Vec::new(), NodeId(1), Term(3));
     let log = handshake::Welcome { cluster, above, node, term, history, cut_at, end, keep_alive_ms, lease_ms };
     let welcome = Reply::Welcome(Welcome { log, offer: Some(side.offer().clone()), bare: false });
-    connection.sender().send(Kind::Reply as u8, Term(3), &wire::encode_first(&welcome)).unwrap();
+    connection.sender().send(Kind::Reply as u8, Term(3), &wire::encode_in(wire::PROTOCOL, &welcome)).unwrap();
     let (sender, mut receiver) = side.connect(&offer, connection, None, PATIENCE).unwrap();
     standby.joined();
     // It says what it has room for.

@@ -44,7 +44,7 @@ pub(crate) fn too_old(theirs: u16) -> Option<String> {
 
 /// Encodes a [`Hello`](super::Hello) or a [`Reply`](super::Reply), for a side that speaks
 /// `version`.
-pub(crate) fn encode_in<T: Serialize>(version: u16, message: &T) -> Vec<u8> {
+pub fn encode_in<T: Serialize>(version: u16, message: &T) -> Vec<u8> {
     let mut bytes = versions_in(version);
     bytes.extend(encode(message));
     if READS.is_next(version.into()) {

@@ -110,8 +110,8 @@ fn a_question_is_bounded_and_fits_into_its_frame() {
     let most: Vec<_> = (0..MOST as u64).map(|node| voter(node, &longest)).collect();
     assert_eq!(check(&most), Ok(()));
     let asks = hello(Purpose::Reach(most.clone()));
-    let bytes = wire::encode_first(&asks);
-    assert_eq!(wire::decode_first("greeting", &bytes), Ok(asks));
+    let bytes = wire::encode_in(wire::PROTOCOL, &asks);
+    assert_eq!(wire::decode_first("greeting", &bytes).map(|decoded| decoded.0), Ok(asks));
     let is_refused = |voters: &[Voter]| matches!(check(voters), Err(Refusal::Violation(_)));
     assert!(is_refused(&[most, vec![voter(99, "a:1")]].concat()));
     assert!(is_refused(&[voter(2, &format!("{longest}x"))]));
