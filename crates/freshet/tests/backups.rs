@@ -3,6 +3,7 @@
 mod common;
 
 use std::{
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Output, Stdio},
 };
@@ -67,4 +68,41 @@ fn what_was_acknowledged_before_a_moment_comes_back_and_nothing_after_it() {
         run(&["restore", "--backup", text(&place("archive")), "--to-time", "2001-01-01T00:00:00Z", text(&place("x"))]);
     assert!(String::from_utf8_lossy(&never.stderr).contains("nothing here reaches back to that moment"), "{never:?}");
     drop(standby);
+}
+
+/// Copies what a node of the build of 27 November 2026 has left behind: a hundred rows in a
+/// checkpoint, and one more in the log.
+fn earlier(to: &Path) {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/earlier/november-27");
+    let copied = Command::new("cp").arg("-r").args([&from, to]).status().unwrap();
+    assert!(copied.success());
+}
+
+/// Its control file has format 2, its log format 1, and its in-sync sets have other fields.
+#[test]
+fn what_an_earlier_release_has_written_is_restored() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = |name: &str| directory.path().join(name);
+    earlier(&place("checkpoint"));
+    earlier(&place("log"));
+    std::fs::remove_file(place("log").join("checkpoint-00000000000000009192.manifest")).unwrap();
+    for source in ["checkpoint", "log"] {
+        let (backup, new) = (place(source), place(&format!("{source}-restored")));
+        let out = run(&["restore", "--backup", text(&backup), text(&new)]);
+        assert!(out.status.success(), "{out:?}");
+        let node = start(&new, &[]);
+        // The log of before is among what a standby gets.
+        let standby = start(&place(&format!("{source}-standby")), &["--join", &node.ready().listen]);
+        wait_until(&node, "a standby in sync", |status| in_sync(status) == 1);
+        connect(&node).run("INSERT INTO t VALUES (3000, 'new')", SOON).unwrap();
+        common::assert_same_state(&connect(&node), &connect(&standby));
+        for node in [&node, &standby] {
+            let rows = connect(node).run("SELECT count(*), sum(k), max(v) FROM t", SOON).unwrap().rows;
+            assert_eq!(rows, [["102", "10050", "v99"]], "from the {source}");
+        }
+    }
+    // No node starts there.
+    std::fs::set_permissions(place("log"), std::fs::Permissions::from_mode(0o700)).unwrap();
+    let refusal = common::refused(&place("log"), &[]);
+    assert!(refusal.contains("of an earlier release") && refusal.contains("freshet restore"), "{refusal}");
 }
