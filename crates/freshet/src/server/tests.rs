@@ -13,7 +13,7 @@ use freshet_membership::{Enrolment, Identity, NewKey, Part};
 use super::*;
 use crate::{
     client::{Client, ClientError},
-    protocol::{self, Answer, Ask, Frames, MAX_FRAME, Response, VERSION},
+    protocol::{self, Answer, Ask, Frames, MAX_FRAME, READS, Response, VERSION},
 };
 
 struct Volatile(Database);
@@ -183,7 +183,7 @@ fn those_that_break_the_rules_are_refused_and_dismissed() {
     let too_long = u32::try_from(MAX_FRAME + 1).unwrap().to_le_bytes().to_vec();
     for (bytes, greeted, text) in [
         (request(Ask::Status), 0, "first request must be Hello"),
-        (request(Ask::Hello { version: 999 }), 0, "version"),
+        (request(Ask::Hello { version: *READS.reads().start() - 1 }), 0, "run a later release of the client"),
         (too_long.clone(), 0, "exceeds the maximum"),
         (b"\x05\0\0\0GET /".to_vec(), 0, "cannot decode"),
         ([hello.clone(), too_long].concat(), 1, "exceeds the maximum"),
@@ -194,6 +194,9 @@ fn those_that_break_the_rules_are_refused_and_dismissed() {
         let last = answers.last().unwrap();
         assert!(matches!(last, Answer::Refused { reason } if reason.contains(text)), "{last:?}");
     }
+    // A later client is answered in what this server speaks.
+    let answers = converse(&server, &request(Ask::Hello { version: 999 }));
+    assert_eq!(answers, [Answer::Hello { version: VERSION }]);
     // And one that leaves in the middle of a frame, or with requests under way.
     raw(&server).write_all(&hello[..3]).unwrap();
     raw(&server).write_all(&[hello, request(Ask::Hash { at: None, deadline_ms: 1000 })].concat()).unwrap();

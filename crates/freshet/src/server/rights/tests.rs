@@ -62,7 +62,7 @@ fn all() -> Vec<Ask> {
 
 /// Which callers may ask: the owner, an operator, a node, a monitor, and anyone of a node whose
 /// status is open.
-const MAY: [(&str, [bool; 5]); 21] = [
+const MAY: [(&str, [bool; 5]); 22] = [
     ("hello", [true; 5]),
     ("status", [true; 5]),
     ("members", [true; 5]),
@@ -73,6 +73,7 @@ const MAY: [(&str, [bool; 5]); 21] = [
     ("remove", [true, true, false, false, false]),
     ("rotate", [true, true, false, false, false]),
     ("level", [true, true, false, false, false]),
+    ("upgrade", [true, true, false, false, false]),
     ("restart", [true, true, false, false, false]),
     ("stop", [true, true, false, false, false]),
     ("configuration (`config show`)", [true, true, false, false, false]),
