@@ -22,7 +22,8 @@ pub struct Roster {
     /// By what its nodes are known.
     pub known: Known,
     /// Up to which versions formats are written: all members know that level. Last, since records
-    /// of the first level end before it.
+    /// of the first level end before it. A register of before there were levels lacks it, too.
+    #[serde(default)]
     pub format: Level,
 }
 

@@ -284,7 +284,7 @@ fn strangers_receive_the_reason_why_they_are_refused() {
     assert!(matches!(ask(&other), Refusal::OtherCluster { theirs: CLUSTER, ours: ClusterId(5), .. }));
     assert!(matches!(ask(&hello(2, join(empty_log(100)))), Refusal::BufferTooSmall { capacity: 100, needed: 2048 }));
     assert!(matches!(ask(&hello(1, join(empty_log(CAPACITY)))), Refusal::Myself { node: NodeId(1) }));
-    one_of_a_later_release_is_heard_again(&primary.address(), &hello(2, join(empty_log(100))));
+    one_of_a_later_release_is_answered(&primary.address(), &hello(2, join(empty_log(100))));
     // A standby says so in its status, and to whoever waits for it to join.
     let log = TestLog::received(CAPACITY);
     let terms = Terms::new(TermState::of(ClusterId(5), TermHistory::default()), Arc::new(VolatileTerms));
@@ -459,8 +459,8 @@ fn the_log_is_held_for_a_node_that_is_being_filled() {
 
 /// It introduces itself in its newest version, gets those that this side speaks, and does so again
 /// in the highest that both know. Without one it gets no other answer.
-fn one_of_a_later_release_is_heard_again(primary: &str, hello: &Hello) {
-    for (oldest, is_heard) in [(wire::PROTOCOL, true), (99, false)] {
+fn one_of_a_later_release_is_answered(primary: &str, hello: &Hello) {
+    for (oldest, is_answered) in [(wire::PROTOCOL, true), (99, false)] {
         let mut connection = connected(2, primary);
         let mut greeting = wire::encode_in(99, hello);
         greeting[2..6].copy_from_slice(&[oldest.to_le_bytes(), 99_u16.to_le_bytes()].concat());
@@ -472,9 +472,9 @@ fn one_of_a_later_release_is_heard_again(primary: &str, hello: &Hello) {
         greeting = wire::encode_in(wire::PROTOCOL, hello);
         greeting[4..6].copy_from_slice(&99_u16.to_le_bytes());
         let sent = connection.sender().send(Kind::Hello as u8, Term(0), &greeting);
-        let heard = sent.is_ok() && connection.receiver().receive().is_ok();
-        assert_eq!(heard, is_heard, "from version {oldest} on");
-        if is_heard {
+        let answered = sent.is_ok() && connection.receiver().receive().is_ok();
+        assert_eq!(answered, is_answered, "from version {oldest} on");
+        if is_answered {
             let (reply, _) = wire::decode_first::<Reply>("answer", connection.receiver().immediate()).unwrap();
             assert!(matches!(reply, Reply::Refused(Refusal::BufferTooSmall { .. })), "{reply:?}");
         }
