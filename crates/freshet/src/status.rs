@@ -8,7 +8,7 @@ use std::{fmt::Write, time::Duration};
 
 use serde_json::{Map, Value};
 
-pub(crate) use self::command::{StatusOptions, run};
+pub(crate) use self::command::{FORMAT, StatusOptions, run};
 pub(crate) use crate::verdict::Health;
 use crate::{certificates, units, verdict::Verdict};
 

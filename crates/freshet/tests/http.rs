@@ -1,4 +1,5 @@
-//! Health checks and metrics, as load balancers and Prometheus ask for them.
+//! Health checks, metrics and the operator's page, as load balancers, Prometheus and browsers ask for
+//! them.
 
 mod common;
 
@@ -21,11 +22,17 @@ fn exchange(node: &NodeProcess, bytes: &[u8]) -> String {
 }
 
 fn get(node: &NodeProcess, target: &str) -> (u16, String) {
-    let answer = exchange(node, format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
+    let (code, _, body) = get_for(node, target, "localhost", "");
+    (code, body)
+}
+
+/// The code, the headers and the body; `more` are further headers.
+fn get_for(node: &NodeProcess, target: &str, host: &str, more: &str) -> (u16, String, String) {
+    let answer = exchange(node, format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n{more}\r\n").as_bytes());
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
     let length = format!("Content-Length: {}\r\n", body.len());
     assert!(head.contains(&length), "{head}");
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), head.to_owned(), body.to_owned())
 }
 
 fn codes(node: &NodeProcess) -> [u16; 5] {
@@ -66,6 +73,57 @@ fn checks_follow_the_role_and_metrics_the_status() {
     wait_through_restart(&two, "it leads", |status| status["role"] == "primary");
     wait_through_restart(&one, "it follows", |status| status["link"]["link"] == "following");
     assert_eq!((codes(&two)[2], codes(&one)[2..4].to_vec()), (200, vec![503, 200]), "{handed:?}");
+}
+
+/// What the page polls has the cluster, costs no other node a thing each time, and is no way to what
+/// only operators may ask.
+#[test]
+fn the_page_has_the_cluster_and_looks_on() {
+    let place = tempfile::tempdir().unwrap();
+    let one = start(&place.path().join("a"), &["--http-listen", "127.0.0.1:0"]);
+    let two = start(&place.path().join("b"), &["--join", &one.ready().listen]);
+    wait_until(&one, "it is in sync", |status| in_sync(status) == 1);
+    for (path, kind) in [("/", "text/html"), ("/page.js", "text/javascript"), ("/page.css", "text/css")] {
+        let (code, head, body) = get_for(&one, path, "localhost", "");
+        assert!(code == 200 && head.contains(kind) && !body.is_empty(), "{path}: {head}");
+        assert!(head.contains("\r\nContent-Security-Policy: default-src 'none'; script-src 'self';"), "{head}");
+    }
+    let deadline = std::time::Instant::now() + SOON;
+    let page = loop {
+        let (code, json) = get(&one, "/page.json");
+        let page: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!((code, &page["node"]), (200, &status(&one)["node"]));
+        let there = page["members"]["nodes"].as_array().map_or(0, Vec::len);
+        if there == 2 && page["verdict"]["state"] == "ok" {
+            break page;
+        }
+        assert!(std::time::Instant::now() < deadline, "{page:#}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    };
+    assert_eq!((&page["format"], page["members"]["primary"].as_bool()), (&1.into(), Some(true)));
+    let roles: Vec<_> = page["members"]["nodes"].as_array().unwrap().iter().map(|node| &node["role"]).collect();
+    assert!(roles.contains(&&"primary".into()) && roles.contains(&&"standby".into()), "{roles:?}");
+    // Pages of other nodes on this machine may read it, others not, and not by a name of their own.
+    let near = get_for(&one, "/page.json", "127.0.0.1", "Origin: http://127.0.0.1:1\r\n").1;
+    assert!(near.contains("\r\nAccess-Control-Allow-Origin: http://127.0.0.1:1\r\n"), "{near}");
+    assert!(!get_for(&one, "/page.json", "127.0.0.1", "Origin: http://a.example\r\n").1.contains("Access-Control"));
+    assert_eq!(["/page.json", "/status"].map(|path| get_for(&one, path, "a.example", "").0), [421, 421]);
+    drop(two);
+}
+
+/// Positions that the HTTP port shows are none that a client may have measured.
+#[test]
+fn who_looks_on_announces_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    let node = start(&place.path().join("a"), &["--http-listen", "127.0.0.1:0"]);
+    let client = common::connect(&node);
+    common::create_journal(&client);
+    let filled = |json: &str| serde_json::from_str::<serde_json::Value>(json).unwrap()["filled"].as_u64().unwrap();
+    let at = filled(&get(&node, "/status").1);
+    // The node itself may write now and then: the position counts only if it is still the end.
+    assert!(client.mix(freshet_base::Lsn(at), 1 << 20, SOON).is_err(), "{at} was noted for a look");
+    let at = filled(&client.status(SOON).unwrap());
+    client.mix(freshet_base::Lsn(at), 1 << 20, SOON).unwrap();
 }
 
 /// Nothing that a client sends ends the port, or takes it from others.

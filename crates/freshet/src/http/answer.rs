@@ -1,21 +1,42 @@
 //! What is answered at which path.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::metrics;
+use super::{metrics, page};
 use crate::{
     status::{Health, health, time},
     verdict::Verdict,
 };
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Asked<'a> {
+    pub method: &'a str,
+    pub target: &'a str,
+    /// Which host it is for, as the client names that; empty where it does not.
+    pub host: &'a str,
+    /// The page that asks; empty where no page does.
+    pub origin: &'a str,
+}
+
+/// Who knows what is answered.
+pub(super) trait Knows {
+    /// The node's status.
+    fn status(&self) -> Value;
+    /// What the page polls, as JSON.
+    fn page(&self) -> String;
+}
 
 /// An answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     code: u16,
     content: &'static str,
-    pub body: String,
+    /// Further headers.
+    headers: String,
+    pub body: Cow<'static, str>,
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -23,6 +44,7 @@ const JSON: &str = "application/json";
 
 /// The paths, for people.
 const PATHS: &str = "\
+/                     the operator's page, for a browser
 /metrics              all numbers, for Prometheus (OpenMetrics)
 /health               200 unless nothing commits, or the node follows no other
 /liveness             200 while the process answers
@@ -31,42 +53,75 @@ const PATHS: &str = "\
 /standby?max-lag=LAG  200 when it follows, and its readers see what is no older than LAG: bytes, as
                       16MB, or a time, as 2s (also /replica, /read-only, lag=)
 /status               its status, as `freshet status --json` shows it
+/page.json            the same with what it knows of other nodes: what the page shows
 ";
 
+/// Other names of paths that are there.
+const OTHER_PATHS: [&str; 4] = ["/ready", "/read-write", "/replica", "/read-only"];
+
+/// A name that is not this machine's may be that of a page from elsewhere, which leads here.
+const OTHER_HOST: &str = "this is served to who asks for it by an address or as localhost, and the Host header of this \
+                          request has another name; a proxy in front has to set that header, as \"localhost\"";
+
 impl Answer {
-    /// To this request. `status` gives the node's, as JSON.
-    pub fn to(method: &str, target: &str, status: impl FnOnce() -> String) -> Self {
-        if !matches!(method, "GET" | "HEAD" | "OPTIONS") {
-            return Self { code: 405, content: TEXT, body: "only GET, HEAD and OPTIONS are served\n".into() };
+    fn new(code: u16, content: &'static str, body: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, content, headers: String::new(), body: body.into() }
+    }
+
+    /// To this request.
+    pub fn to(asked: Asked<'_>, node: &impl Knows) -> Self {
+        if !matches!(asked.method, "GET" | "HEAD" | "OPTIONS") {
+            let refused = Self::new(405, TEXT, "only GET, HEAD and OPTIONS are served\n");
+            return Self { headers: "Allow: GET, HEAD, OPTIONS\r\n".to_owned(), ..refused };
         }
-        let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        if path == "/" {
-            return Self { code: 200, content: TEXT, body: PATHS.into() };
+        let (path, query) = asked.target.split_once('?').unwrap_or((asked.target, ""));
+        if let Some((content, file)) = page::file(path) {
+            return Self { headers: page::POLICY.to_owned(), ..Self::new(200, content, file) };
         }
-        let text = status();
-        let mut status: Value = serde_json::from_str(&text).unwrap_or_default();
+        if matches!(path, "/status" | page::DATA) && !page::is_own(asked.host) {
+            return Self::new(421, TEXT, format!("{OTHER_HOST}\n"));
+        }
+        if path == page::DATA {
+            return Self::new(200, JSON, node.page() + "\n").readable_by(asked.origin);
+        }
+        if !PATHS.lines().any(|line| line.split([' ', '?']).next() == Some(path)) && !OTHER_PATHS.contains(&path) {
+            return Self::new(404, TEXT, PATHS);
+        }
+        Self::of_status(path, query, node.status())
+    }
+
+    fn of_status(path: &str, query: &str, mut status: Value) -> Self {
         let is_so = match path {
             "/status" => {
                 status["verdict"] = Verdict::of(Some(&status), None, "").to_json();
-                return Self { code: 200, content: JSON, body: format!("{status}\n") };
+                return Self::new(200, JSON, format!("{status}\n"));
             }
-            "/metrics" => return Self { code: 200, content: metrics::CONTENT, body: metrics::text(&status) },
+            "/metrics" => return Self::new(200, metrics::CONTENT, metrics::text(&status)),
             "/liveness" => true,
             "/health" => health(&status) != Health::Failing,
             "/ready" | "/readiness" => leads(&status) || follows(&status),
             "/primary" | "/read-write" => leads(&status),
-            "/standby" | "/replica" | "/read-only" => match most_lag(query) {
+            // "/standby" and its other names.
+            _ => match most_lag(query) {
                 Ok(most) => follows(&status) && most.is_none_or(|most| most.allows(&status)),
                 Err(wrong) => return Self::bad(&format!("max-lag={wrong}: it is bytes, as 16MB, or a time, as 2s")),
             },
-            _ => return Self { code: 404, content: TEXT, body: PATHS.into() },
         };
-        Self { code: if is_so { 200 } else { 503 }, content: JSON, body: summary(&status) }
+        Self::new(if is_so { 200 } else { 503 }, JSON, summary(&status))
+    }
+
+    /// A page of another node on this machine may read it, too.
+    fn readable_by(mut self, origin: &str) -> Self {
+        self.headers = match page::is_near(origin) {
+            true => format!("Access-Control-Allow-Origin: {origin}\r\nVary: Origin\r\n"),
+            false => "Vary: Origin\r\n".to_owned(),
+        };
+        self
     }
 
     /// To what is no request.
     pub fn bad(why: &str) -> Self {
-        Self { code: 400, content: TEXT, body: format!("{why}\n") }
+        Self::new(400, TEXT, format!("{why}\n"))
     }
 
     /// All before the body.
@@ -76,13 +131,13 @@ impl Answer {
             400 => "Bad Request",
             404 => "Not Found",
             405 => "Method Not Allowed",
+            421 => "Misdirected Request",
             _ => "Service Unavailable",
         };
-        let Self { code, content, body } = self;
-        let allow = if *code == 405 { "Allow: GET, HEAD, OPTIONS\r\n" } else { "" };
+        let Self { code, content, headers, body } = self;
         format!(
-            "HTTP/1.1 {code} {reason}\r\nContent-Type: {content}\r\nContent-Length: {}\r\n{allow}Cache-Control: \
-             no-store\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 {code} {reason}\r\nContent-Type: {content}\r\nContent-Length: {}\r\n{headers}X-Content-Type-Options: \
+             nosniff\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n",
             body.len()
         )
     }
@@ -151,8 +206,23 @@ fn summary(status: &Value) -> String {
 mod tests {
     use super::*;
 
+    struct Node(Value);
+
+    impl Knows for Node {
+        fn status(&self) -> Value {
+            self.0.clone()
+        }
+        fn page(&self) -> String {
+            "{}".to_owned()
+        }
+    }
+
+    fn to(method: &str, target: &str, host: &str, origin: &str) -> Answer {
+        Answer::to(Asked { method, target, host, origin }, &Node(json!({})))
+    }
+
     fn code(target: &str, status: &Value) -> u16 {
-        Answer::to("GET", target, || status.to_string()).code
+        Answer::to(Asked { method: "GET", target, ..Asked::default() }, &Node(status.clone())).code
     }
 
     #[test]
@@ -206,10 +276,34 @@ mod tests {
 
     #[test]
     fn only_what_changes_nothing_is_served() {
-        let to = |method, target| Answer::to(method, target, || "{}".to_owned());
-        assert_eq!([to("POST", "/health").code, to("GET", "/etc/passwd").code, to("GET", "/").code], [405, 404, 200]);
-        assert_eq!(to("OPTIONS", "/liveness").code, 200);
-        let head = to("GET", "/health").head();
+        let code = |method, target| to(method, target, "", "").code;
+        assert_eq!([code("POST", "/health"), code("GET", "/etc/passwd"), code("GET", "/")], [405, 404, 200]);
+        assert_eq!([code("OPTIONS", "/liveness"), code("GET", "/replica"), code("GET", "")], [200, 503, 404]);
+        let head = to("GET", "/health", "", "").head();
         assert!(head.starts_with("HTTP/1.1 503 Service Unavailable\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+        assert!(to("PUT", "/", "", "").head().contains("\r\nAllow: GET"));
+    }
+
+    #[test]
+    fn only_pages_of_this_machine_get_a_status() {
+        for (target, host, expected) in [
+            ("/page.json", "127.0.0.1:7480", 200),
+            ("/page.json", "evil.example:7480", 421),
+            ("/status", "evil.example", 421),
+            ("/status", "", 200),
+            ("/health", "balancer.example", 503),
+            ("/metrics", "proxy.example", 200),
+        ] {
+            assert_eq!(to("GET", target, host, "").code, expected, "{target} {host}");
+        }
+        let near = to("GET", "/page.json", "localhost", "http://127.0.0.1:7481").head();
+        assert!(near.contains("\r\nAccess-Control-Allow-Origin: http://127.0.0.1:7481\r\n"), "{near}");
+        for origin in ["", "http://evil.example", "http://127.0.0.1:1\r\nX: y"] {
+            let head = to("GET", "/page.json", "localhost", origin).head();
+            assert!(!head.contains("Access-Control") && !head.contains("X: y"), "{head}");
+        }
+        let page = to("GET", "/", "localhost", "");
+        assert!(page.head().contains("\r\nContent-Security-Policy: default-src 'none';"), "{}", page.head());
+        assert!(!to("GET", "/status", "localhost", "http://127.0.0.1:7481").head().contains("Access-Control"));
     }
 }

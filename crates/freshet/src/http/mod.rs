@@ -1,11 +1,13 @@
-//! The HTTP port: health checks and metrics, for load balancers, Kubernetes and Prometheus. It only
-//! answers GET, HEAD and OPTIONS, changes nothing, and shows no secret ([`answer`]).
+//! The HTTP port: health checks and metrics, for load balancers, Kubernetes and Prometheus, and the
+//! operator's page ([`page`]). It only answers GET, HEAD and OPTIONS, changes nothing, and shows no
+//! secret ([`answer`]).
 //!
 //! A few threads accept and answer, one request of a connection each. A client has [`PATIENCE`] for
 //! all of it, so no more than that many clients are waited for, and for no longer.
 
 mod answer;
 mod metrics;
+mod page;
 
 use std::{
     io::{self, Read, Write},
@@ -20,7 +22,12 @@ use std::{
 
 use freshet_base::wait;
 
-use self::answer::Answer;
+use serde_json::Value;
+
+use self::{
+    answer::{Answer, Asked, Knows},
+    page::Polled,
+};
 use crate::{Failure, server::Host};
 
 const THREADS: usize = 4;
@@ -41,6 +48,7 @@ enum Source {
 
 struct Shared {
     source: Mutex<Source>,
+    polled: Polled,
     stopping: AtomicBool,
     /// Whom each thread serves.
     served: [Mutex<Option<TcpStream>>; THREADS],
@@ -49,18 +57,38 @@ struct Shared {
 impl Shared {
     fn set(&self, source: Source) {
         *self.source.lock().unwrap_or_else(PoisonError::into_inner) = source;
+        self.polled.forget();
     }
 
     fn serve(&self, thread: usize, stream: Option<TcpStream>) {
         *self.served[thread].lock().unwrap_or_else(PoisonError::into_inner) = stream;
     }
 
-    fn status(&self) -> String {
-        let host = match &*self.source.lock().unwrap_or_else(PoisonError::into_inner) {
-            Source::Starting(status) => return status.clone(),
-            Source::Node(host) => Arc::clone(host),
-        };
-        host.status()
+    /// Whom to ask, or what the node has said of its start.
+    fn source(&self) -> Result<Arc<dyn Host>, String> {
+        match &*self.source.lock().unwrap_or_else(PoisonError::into_inner) {
+            Source::Starting(status) => Err(status.clone()),
+            Source::Node(host) => Ok(Arc::clone(host)),
+        }
+    }
+}
+
+/// A status of either.
+fn status_of(source: &Result<Arc<dyn Host>, String>) -> Value {
+    match source {
+        Ok(host) => host.glance(),
+        Err(starting) => serde_json::from_str(starting).unwrap_or_default(),
+    }
+}
+
+impl Knows for Shared {
+    fn status(&self) -> Value {
+        status_of(&self.source())
+    }
+
+    fn page(&self) -> String {
+        let source = self.source();
+        self.polled.json(source.as_ref().ok(), || status_of(&source))
     }
 }
 
@@ -82,7 +110,8 @@ impl HttpPort {
             Failure::new(format!("cannot listen for HTTP at {address}: {cause}; choose another --http-listen"))
         })?;
         let source = Mutex::new(Source::Starting(status));
-        let shared = Shared { source, stopping: AtomicBool::new(false), served: Default::default() };
+        let (polled, stopping) = (Polled::default(), AtomicBool::new(false));
+        let shared = Shared { source, polled, stopping, served: Default::default() };
         let address = listener.local_addr()?;
         let mut port = Self { shared: Arc::new(shared), listener: Arc::new(listener), address, threads: Vec::new() };
         for number in 0..THREADS {
@@ -150,6 +179,12 @@ fn run(shared: &Shared, listener: &TcpListener, thread: usize) {
     }
 }
 
+/// The first header of this name, if it is text; else nothing.
+fn header<'h>(headers: &[httparse::Header<'h>], name: &str) -> &'h str {
+    let found = headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+    found.and_then(|header| std::str::from_utf8(header.value).ok()).unwrap_or_default().trim()
+}
+
 /// Answers one request.
 fn serve(shared: &Shared, mut stream: &TcpStream) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -161,7 +196,8 @@ fn serve(shared: &Shared, mut stream: &TcpStream) -> io::Result<()> {
         match request.parse(&bytes) {
             Ok(httparse::Status::Complete(_)) => {
                 let (method, target) = (request.method.unwrap_or_default(), request.path.unwrap_or_default());
-                break (Answer::to(method, target, || shared.status()), method != "HEAD");
+                let [host, origin] = ["host", "origin"].map(|name| header(request.headers, name));
+                break (Answer::to(Asked { method, target, host, origin }, shared), method != "HEAD");
             }
             Ok(httparse::Status::Partial) if bytes.len() < LONGEST => {}
             Ok(httparse::Status::Partial) | Err(_) => break (Answer::bad("this is no request that is served"), true),

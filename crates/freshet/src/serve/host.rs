@@ -22,6 +22,7 @@ use freshet_query::{
     statistics::Summary,
 };
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::{
     begin_again::{BeginAgain, Outlook},
@@ -74,6 +75,30 @@ impl NodeHost {
 
     fn announced(&self) -> MutexGuard<'_, BTreeSet<Lsn>> {
         self.announced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn full_status(&self) -> FullStatus {
+        let [checkpoint, log, indexes] = self.node.restart_phases();
+        FullStatus {
+            outlook: self.again.as_ref().map(BeginAgain::outlook).unwrap_or_default(),
+            start: StartPhases { checkpoint, log, indexes },
+            version: RELEASE,
+            pid: std::process::id(),
+            node: self.node.status(),
+            log_failure: self.node.log().and_then(|log| log.failure()).map(|failure| failure.to_string()),
+            log_waits: self.node.log_out_of_space().map(|out_of_space| out_of_space.to_string()),
+            log_hangs: self.node.log_hangs().map(|hang| hang.to_string()),
+            certificate_expires: self.node.credentials().expire(),
+            certificate_trouble: self.node.certificate_trouble(),
+            authority: self.node.credentials().authority().map(|(generation, _)| generation),
+            descriptors: Descriptors::now(),
+            disks: self.disks.found(),
+            resident_bytes: process::resident_bytes(),
+            peak_resident_bytes: process::peak_resident_bytes(),
+            process_cpu: process_time(),
+            processors: Processors::now(),
+            counted: self.sql.get().and_then(Weak::upgrade).map(|sql| sql.summary()),
+        }
     }
 }
 
@@ -156,36 +181,19 @@ impl Host for NodeHost {
     }
 
     fn status(&self) -> String {
-        let [checkpoint, log, indexes] = self.node.restart_phases();
-        let node = self.node.status();
-        if let RoleStatus::Primary { filled, .. } = &node.role {
+        let status = self.full_status();
+        if let RoleStatus::Primary { filled, .. } = &status.node.role {
             let mut announced = self.announced();
             announced.insert(*filled);
             while announced.len() > ANNOUNCED {
                 announced.pop_first();
             }
         }
-        let status = FullStatus {
-            outlook: self.again.as_ref().map(BeginAgain::outlook).unwrap_or_default(),
-            start: StartPhases { checkpoint, log, indexes },
-            version: RELEASE,
-            pid: std::process::id(),
-            node,
-            log_failure: self.node.log().and_then(|log| log.failure()).map(|failure| failure.to_string()),
-            log_waits: self.node.log_out_of_space().map(|out_of_space| out_of_space.to_string()),
-            log_hangs: self.node.log_hangs().map(|hang| hang.to_string()),
-            certificate_expires: self.node.credentials().expire(),
-            certificate_trouble: self.node.certificate_trouble(),
-            authority: self.node.credentials().authority().map(|(generation, _)| generation),
-            descriptors: Descriptors::now(),
-            disks: self.disks.found(),
-            resident_bytes: process::resident_bytes(),
-            peak_resident_bytes: process::peak_resident_bytes(),
-            process_cpu: process_time(),
-            processors: Processors::now(),
-            counted: self.sql.get().and_then(Weak::upgrade).map(|sql| sql.summary()),
-        };
         serde_json::to_string(&status).unwrap_or_else(|cause| format!("{{\"error\":{:?}}}", cause.to_string()))
+    }
+
+    fn glance(&self) -> Value {
+        serde_json::to_value(self.full_status()).unwrap_or_else(|cause| json!({ "error": cause.to_string() }))
     }
 
     fn members(&self) -> Result<String, String> {

@@ -40,6 +40,7 @@ use freshet_fabric::{
     stream::Stream,
 };
 use freshet_membership::{Credentials, Grant};
+use serde_json::Value;
 
 use self::{completion::Completions, work::Lane};
 use crate::{Failure, http::HttpPort, protocol::Watermarks};
@@ -61,8 +62,10 @@ pub trait Host: Send + Sync {
     fn database(&self) -> &Database;
     /// Where its watermarks are. Cheap.
     fn watermarks(&self) -> Watermarks;
-    /// Its status, as JSON.
+    /// Its status, as JSON; where its log is filled to is noted for [`Self::mix`].
     fn status(&self) -> String;
+    /// The same for those who only look on: nothing is noted.
+    fn glance(&self) -> Value;
     /// The nodes of its cluster, as JSON. May take a few seconds.
     ///
     /// # Errors

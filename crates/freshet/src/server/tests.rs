@@ -26,7 +26,10 @@ impl Host for Volatile {
         Watermarks { primary: true, visible: self.0.core().snapshots.current(), ..Watermarks::default() }
     }
     fn status(&self) -> String {
-        "{\"role\":\"primary\"}".to_owned()
+        self.glance().to_string()
+    }
+    fn glance(&self) -> serde_json::Value {
+        serde_json::json!({ "role": "primary" })
     }
     fn mix(&self, from: Lsn, batch_bytes: u64) -> Result<Mix, String> {
         Ok(Mix { log_bytes: from.0, transactions: batch_bytes, ..Mix::default() })

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The version of what `--json` prints. A key may be added without another one.
-const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 
 /// Options of `freshet status`.
 #[derive(Debug, Args)]
