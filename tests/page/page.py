@@ -24,7 +24,8 @@ class Node:
         places = ["--address", "--listen", "--sql-listen", "--http-listen"]
         flags = [word for place in places for word in (place, "127.0.0.1:0")]
         command = [os.environ["FRESHET"], "serve", "--directory", directory, "--log-buffer-bytes", "4194304", *flags, *more]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=open(directory + ".log", "w", encoding="utf-8"), text=True)
         line = self.process.stdout.readline()
         assert line.startswith("ready "), line
         self.ready = json.loads(line[len("ready "):])
@@ -254,6 +255,8 @@ def main():
                 browser.look(*WIDE, False)
                 others = ",".join(node.ready["http"] for node in nodes[1:])
                 browser.ask("Page.navigate", {"url": f"{nodes[0].http}/#{others}"})
+                loaded = "document.readyState === 'complete' && document.getElementById('state') !== null"
+                browser.wait("the page", loaded)
                 checks(browser, nodes, pictures)
                 found = browser.complaints()
                 assert not found, f"errors in the console: {found}"

@@ -34,7 +34,8 @@ const as = {
     if (value === null) return "–";
     if (value < 1e-3) return Math.round(value * 1e6) + " µs";
     if (value < 1) return digits(value * 1e3) + " ms";
-    return value < 120 ? digits(value) + " s" : value < 7200 ? Math.round(value / 60) + " min"
+    const places = Number.isInteger(value) || value >= 10 ? String(Math.round(value)) : digits(value);
+    return value < 120 ? places + " s" : value < 7200 ? Math.round(value / 60) + " min"
       : Math.round(value / 3600) + " h";
   },
 };
