@@ -186,7 +186,7 @@ def asks_nothing_while_hidden(browser):
     browser.value("new Promise((done) => setTimeout(done, 500))")
     before = browser.requests()
     browser.value("new Promise((done) => setTimeout(done, 3000))")
-    assert browser.requests() == before, "it asks although nobody sees it"
+    assert browser.requests() == before, "it asks although it is hidden"
     browser.value(hide % "false")
     wait("it asks again", lambda: browser.requests() > before)
 

@@ -1,5 +1,5 @@
-//! Health checks, metrics and the operator's page, as load balancers, Prometheus and browsers ask for
-//! them.
+//! Health checks, metrics and the operator's page, as load balancers, Prometheus and browsers ask
+//! for them.
 
 mod common;
 
@@ -75,8 +75,8 @@ fn checks_follow_the_role_and_metrics_the_status() {
     assert_eq!((codes(&two)[2], codes(&one)[2..4].to_vec()), (200, vec![503, 200]), "{handed:?}");
 }
 
-/// What the page polls has the cluster, costs no other node a thing each time, and is no way to what
-/// only operators may ask.
+/// What the page polls has the cluster, costs no other node a thing each time, and is no way to
+/// what only operators may ask.
 #[test]
 fn the_page_has_the_cluster_and_looks_on() {
     let place = tempfile::tempdir().unwrap();

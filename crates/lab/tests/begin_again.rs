@@ -188,7 +188,7 @@ fn a_standby_in_doubt_turns_readers_away() {
         begin(directory, name, &[&access, &["--safety", "quorum:3"][..], more].concat())
     };
     let primary = begin("a", &[]);
-    let join = ["--join", primary.ready().listen.as_str()];
+    let join = ["--join", primary.ready().listen.as_str(), "--http-listen", "127.0.0.1:0"];
     let [bad, good] = ["b", "c"].map(|name| begin(name, &join));
     wait_until(&primary, "two standbys in sync", |status| in_sync(status) == 2);
     let sql = Sql::connect(&primary);
@@ -200,7 +200,14 @@ fn a_standby_in_doubt_turns_readers_away() {
     connect(&bad).hash(Some(at), SOON).unwrap();
     assert_eq!(sql.run("SELECT count(*) FROM things WHERE v <> ''").unwrap(), ["500"]);
     connect(&bad).state(StateAsk::Break { what: Break::Row, seed: 3 }, SOON).unwrap();
+    let in_doubt = |node: &NodeProcess| {
+        let text = common::metrics(node.ready().http.as_deref().unwrap()).unwrap();
+        let line = text.lines().find(|line| line.starts_with("freshet_state_in_doubt ")).unwrap();
+        line.ends_with(" 1.0")
+    };
     wait_until(&bad, "its sweep finds the row", |status| status["doubt"].is_string());
+    // The alert FreshetStateInDoubt of docs/prometheus/alerts.yml.
+    assert!(in_doubt(&bad) && !in_doubt(&good));
     let refused = sql.run("SELECT count(*) FROM things").unwrap_err();
     assert_eq!(refused.code().map(|code| code.code().to_owned()), Some("XX001".to_owned()), "{refused:?}");
     let refused = connect(&bad).promote(Consent::Nothing, SOON).unwrap_err().to_string();

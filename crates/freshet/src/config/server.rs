@@ -38,11 +38,11 @@ pub(crate) struct ServerSettings {
     /// Set it for a monitor without a certificate.
     #[arg(long, help_heading = "Membership")]
     pub(crate) open_status: bool,
-    /// Where health checks and metrics are served over HTTP: a loopback address or `localhost`, and
-    /// a port; port 0 takes a free one. None: nowhere. See
+    /// Where health checks, metrics and a page for browsers are served over HTTP: a loopback
+    /// address or `localhost`, and a port; port 0 takes a free one. None: nowhere. See
     /// docs/operations.md#health-checks-and-metrics.
     ///
-    /// Set it for a load balancer, Kubernetes or Prometheus.
+    /// Set it for a load balancer, Kubernetes, Prometheus or a browser (docs/page.md).
     #[serde(deserialize_with = "http_address")]
     #[arg(long, value_name = "ADDRESS", help_heading = COMMON, value_parser = http)]
     pub(crate) http_listen: Option<SocketAddr>,

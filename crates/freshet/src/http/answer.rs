@@ -136,8 +136,8 @@ impl Answer {
         };
         let Self { code, content, headers, body } = self;
         format!(
-            "HTTP/1.1 {code} {reason}\r\nContent-Type: {content}\r\nContent-Length: {}\r\n{headers}X-Content-Type-Options: \
-             nosniff\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 {code} {reason}\r\nContent-Type: {content}\r\nContent-Length: {}\r\n{headers}\
+             X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n",
             body.len()
         )
     }

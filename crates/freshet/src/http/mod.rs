@@ -64,7 +64,7 @@ impl Shared {
         *self.served[thread].lock().unwrap_or_else(PoisonError::into_inner) = stream;
     }
 
-    /// Whom to ask, or what the node has said of its start.
+    /// Whom to ask, or the status of a node that starts.
     fn source(&self) -> Result<Arc<dyn Host>, String> {
         match &*self.source.lock().unwrap_or_else(PoisonError::into_inner) {
             Source::Starting(status) => Err(status.clone()),

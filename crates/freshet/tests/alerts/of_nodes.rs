@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use freshet_base::Consent;
-use freshet_engine::{Break, StateAnswer, StateAsk};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use crate::{
     Job,
-    common::{SOON, Writer, connect, create_journal, in_sync, program, run, start, wait_until, write},
+    common::{SOON, connect, create_journal, in_sync, program, run, start, wait_until, write},
     node,
 };
 use freshet::children::NodeProcess;
@@ -156,23 +155,4 @@ fn checkpoints_cannot_be_written() {
     let (code, text) = run(&["checkpoint", &one.ready().address]);
     assert_ne!(code, Some(0), "{text}");
     job.wait_for("FreshetCheckpointFails");
-}
-
-/// A standby's memory is damaged, in a build that can do that.
-#[test]
-#[cfg(debug_assertions)]
-fn a_standby_is_in_doubt() {
-    let place = tempfile::tempdir().unwrap();
-    let (one, two) = pair(place.path(), &[]);
-    create_journal(&connect(&one));
-    let writer = Writer::start(connect(&one), 1);
-    writer.wait_for(200);
-    wait_until(&two, "it shows rows", |status| status["visible"].as_u64().is_some_and(|at| at > 10_000));
-    let mut job = Job::of(&[&two]);
-    job.is_silent("FreshetStateInDoubt");
-    let asked = StateAsk::Break { what: Break::ReplayWord, seed: 3 };
-    let broken = connect(&two).state(asked, SOON).unwrap();
-    assert!(matches!(broken, StateAnswer::Broken(Some(_))), "{broken:?}");
-    job.wait_for("FreshetStateInDoubt");
-    writer.stop();
 }

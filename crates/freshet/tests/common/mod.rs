@@ -4,7 +4,8 @@
 
 use std::{
     collections::HashSet,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
     ops::Deref,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -231,6 +232,17 @@ pub fn wait_until_writable(node: &NodeProcess, number: u64) {
         assert!(Instant::now() < deadline, "{written:?}, {:#}", status(node));
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// What a node's HTTP port gives Prometheus; nothing where it does not answer.
+pub fn metrics(address: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    // As Prometheus has it, a time-out is no answer.
+    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    answer.split_once("\r\n\r\n").map(|(_, text)| text.to_owned())
 }
 
 /// Standbys that the primary's commits wait for.

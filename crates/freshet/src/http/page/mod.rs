@@ -142,7 +142,7 @@ impl Polled {
     }
 }
 
-/// The status, as `freshet status --json` prints it, with how old what it says of others is. What
+/// The status, as `freshet status --json` prints it, with how old what it has of others is. What
 /// the page does not show and takes room is left out.
 fn with_cluster(mut status: Value, members: Value, age: Option<Duration>) -> Value {
     let verdict = Verdict::of(Some(&status), Some(&members).filter(|members| members.is_object()), "").to_json();

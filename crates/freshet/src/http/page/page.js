@@ -22,7 +22,7 @@ class Page {
     this.wake();
   }
 
-  /** Polls at once, unless nobody can see that. */
+  /** Polls at once, unless the page is hidden. */
   wake() {
     clearTimeout(this.timer);
     if (!document.hidden && !this.isAsking) this.poll();
@@ -105,7 +105,7 @@ class Page {
     });
   }
 
-  /** Somebody wants to see this node, whether it leads or not. */
+  /** The user wants to see this node, whether it leads or not. */
   choose(node) {
     byId("follow").checked = false;
     this.follower.follows = false;

@@ -198,7 +198,7 @@ class Events {
     changed("deadlocks", (it) => it.transactions && it.transactions.deadlocks);
     this.compareStandbys(before, now);
     const findings = (it) => array(it.verdict && it.verdict.findings);
-    // The same finding counts seconds, say.
+    // Of the same finding, seconds differ.
     const same = ({ why }) => text(why).replace(/\d[\d.,]*/g, "#");
     const [old, found] = [new Set(findings(before).map(same)), findings(now)];
     found.filter((it) => !old.has(same(it))).forEach(({ why }) => this.add(text(why)));
