@@ -95,8 +95,7 @@ impl SessionCalls for View<'_> {
             F::SessionUser => Value::text(self.state.session_user.as_str()),
             F::CurrentDatabase | F::CurrentCatalog => Value::text(Arc::clone(&self.state.database)),
             F::CurrentSchema => {
-                let path = self.state.path();
-                path.get(1).map_or(Value::Null, |first| Value::text(schema.namespace_name(*first)))
+                self.state.path().get(1).map_or(Value::Null, |first| Value::text(schema.namespace_name(*first)))
             }
             F::CurrentSchemas => {
                 let path = self.state.path();
