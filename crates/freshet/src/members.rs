@@ -385,7 +385,7 @@ mod tests {
             (with_witness(2), Health::Lacking),
             (with_witness(3), Health::Well),
             (members(&[primary(), late]), Health::Lacking),
-            (with(members(&[primary()]), "set_pending", json!([])), Health::Lacking),
+            (with(members(&[primary()]), "set_pending", json!([])), Health::Well),
             (members(&[primary(), away]), Health::Lacking),
             (blocked, Health::Failing),
             (unleased, Health::Failing),

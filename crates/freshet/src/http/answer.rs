@@ -84,7 +84,8 @@ impl Answer {
         if path == page::DATA {
             return Self::new(200, JSON, node.page() + "\n").readable_by(asked.origin);
         }
-        if !PATHS.lines().any(|line| line.split([' ', '?']).next() == Some(path)) && !OTHER_PATHS.contains(&path) {
+        let is_listed = |line: &str| !path.is_empty() && line.split([' ', '?']).next() == Some(path);
+        if !PATHS.lines().any(is_listed) && !OTHER_PATHS.contains(&path) {
             return Self::new(404, TEXT, PATHS);
         }
         Self::of_status(path, query, node.status())
