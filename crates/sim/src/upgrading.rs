@@ -4,7 +4,7 @@
 //! Programs go to and fro until the level was ordered: from then on production refuses a node of
 //! the earlier release before it says anything, so there is nothing of it to simulate.
 
-use freshet_base::{Term, versions::Level};
+use freshet_base::{Safety, Term, versions::Level};
 use freshet_cluster::{commit_rule::Event, in_sync::Noted};
 
 use crate::{
@@ -19,10 +19,10 @@ const UPGRADES: u64 = 13;
 /// What the later of the two releases knows.
 const LATER: Level = Level(Level::NEWEST.0 + 1);
 
-/// The dice of the operator who upgrades; none in two thirds of all runs.
+/// The dice of the operator who upgrades; none in two thirds of all runs, and under 1-safe.
 pub(crate) fn dice(scenario: &Scenario, seed: u64) -> Option<Dice> {
     let mut dice = Dice(mix(seed ^ mix(UPGRADES)));
-    (scenario.levels && dice.one_in(3)).then_some(dice)
+    (scenario.levels && scenario.safety != Safety::OneSafe && dice.one_in(3)).then_some(dice)
 }
 
 /// How far an upgrade is.
@@ -59,7 +59,8 @@ impl World {
         Ok(())
     }
 
-    /// No node has noted a level that its release does not know, and none that took effect sinks.
+    /// No node has noted a level that its release does not know, and none that took effect sinks,
+    /// but under 1-safe.
     fn check_format(&mut self) -> Result<(), Violation> {
         for (number, node) in self.nodes.iter().enumerate() {
             let noted = node.disk.terms.set.as_ref().map(|set| set.roster.format);
@@ -70,6 +71,11 @@ impl World {
             }
             let Some(lead) = node.lead() else { continue };
             let Some((level, _)) = lead.rule.format() else { continue };
+            // A failover may lose it then, as it may lose any commit.
+            if lead.rule.level() == Safety::OneSafe {
+                self.checks.upgrade.in_effect = Default::default();
+                continue;
+            }
             let (since, before) = self.checks.upgrade.in_effect;
             // One of an earlier term may not know yet that it is over.
             if level < before && lead.term > since && !self.scenario.force {
